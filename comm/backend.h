@@ -1,0 +1,52 @@
+// Backend: what stands behind a Comm. The front has checked the arguments, numbered the call and
+// runs it on the Comm's lane; a backend moves the data.
+
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/comm/capabilities.h"
+#include "dtensor/comm/comm.h"
+#include "dtensor/comm/segments.h"
+#include "dtensor/comm/types.h"
+
+namespace dtensor::comm {
+
+// One call, with everything that ranks compare. Owns copies of what the user passed.
+struct Call {
+  OpKind op = OpKind::kBarrier;
+  int64_t sequence = 0;
+  int root = 0;
+  ReduceOp reduce = ReduceOp::kSum;
+  std::vector<ConstBuffer> in;  // one per item of a list
+  std::vector<Buffer> out;
+  std::vector<Segments> segments;  // one per item; for all_to_all_v: {to, from}
+  std::vector<P2P> legs;           // of an exchange
+  std::string label;
+  Deadline deadline;     // resolved
+  uint64_t history = 0;  // rolling hash of the calls before this one
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // Blocks until the call is complete on this rank. Throws CommError; then nothing is written to
+  // the buffers any more. Called by one thread at a time, in the order of sequence.
+  virtual void run(const Call& call) = 0;
+  virtual std::shared_ptr<Backend> group(std::span<const int> ranks, std::string_view name) = 0;
+  virtual void abort(std::string_view reason) noexcept = 0;
+  virtual const Capabilities& capabilities() const = 0;
+  virtual Counters counters() const = 0;
+  // What ranks agreed on at rendezvous: the time of its start and a random part; and the restart
+  // number.
+  virtual const std::string& run_id() const = 0;
+  virtual int64_t generation() const = 0;
+};
+
+}  // namespace dtensor::comm

@@ -1,0 +1,44 @@
+// Tiling: a set of boxes with their holders: ranks or files. Layouts and checkpoint records give
+// Tilings; which boxes move between which holders is one computation, moves().
+
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "dtensor/placement/layout.h"
+
+namespace dtensor {
+
+struct Tile {
+  Box box;
+  int holder = 0;  // a rank, or the index of a file's chunk
+};
+
+struct Tiling {
+  Shape shape;
+  std::vector<Tile> tiles;
+};
+
+// One tile per rank of the mesh, in the order of MeshLayout::ranks(); empty boxes too. The Partial
+// of a layout is not in its Tiling.
+Tiling tiling_of(const Layout& layout);
+
+// A box that goes from a holder of `from` to a holder of `to`.
+struct BoxMove {
+  int src = 0;
+  int dst = 0;
+  Box box;
+};
+
+// For every tile of `to` the boxes that it takes from `from`, each element once: from the holder
+// itself where it has it, else from the first of from's tiles that does. Sorted by (dst, src,
+// offset). PlacementError naming a box that nobody holds.
+std::vector<BoxMove> moves(const Tiling& from, const Tiling& to);
+
+// Do the tiles cover every element, and no element twice? The first offence as text, else empty.
+std::string check_tiling(const Tiling& tiling);
+
+}  // namespace dtensor

@@ -1,0 +1,87 @@
+// DTensor: what people compute with: a local Tensor, a Layout on a mesh, and autograd state. On no
+// mesh it is an ordinary tensor, so one model source runs on one device and on a mesh. Copying
+// copies a handle; two handles of one tensor share its gradient.
+// Every rank of the mesh makes the same calls. A rank outside the mesh may hold the handle without
+// a local part (has_local() is false).
+
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "dtensor/base/call_site.h"
+#include "dtensor/mesh/device_mesh.h"
+#include "dtensor/placement/layout.h"
+#include "dtensor/tensor/tensor.h"
+
+namespace dtensor {
+
+class Node;  // dtensor/tensor/autograd.h
+
+class DTensor {
+ public:
+  DTensor() = default;  // undefined
+  // On no mesh.
+  explicit DTensor(Tensor local);
+  // ArgumentError where the local shape is not the layout's on this rank: the message names both.
+  // The caller vouches for the contents.
+  DTensor(Tensor local, Layout layout, DeviceMesh mesh);
+
+  bool defined() const { return impl_ != nullptr; }
+  const Shape& shape() const;  // global
+  int ndim() const { return shape().ndim(); }
+  int64_t size(int dim) const;  // global
+  int64_t numel() const { return shape().numel(); }
+  DType dtype() const;
+  const Layout& layout() const;
+  const Spec& spec() const { return layout().spec(); }
+  const DeviceMesh& mesh() const;
+  bool has_local() const;
+  // This rank's piece, for kernels and for reading: no autograd. InternalError without a local
+  // part.
+  const Tensor& local_tensor() const;
+
+  // A leaf that a gradient is wanted for. PlacementError where it is Partial, ArgumentError for a
+  // dtype that is not floating.
+  DTensor& set_requires_grad(bool wanted);
+  bool requires_grad() const;
+  bool is_leaf() const;
+  // The accumulated gradient of a leaf; undefined where there is none.
+  DTensor grad() const;
+  void set_grad(DTensor grad);  // undefined clears it
+  DTensor detach() const;       // the same memory, no graph
+
+  // Runs backward from this scalar; every rank of the mesh calls it.
+  // defer: leaves keep Partial gradients as they are; the next backward without it adds and
+  // resolves them (gradient accumulation).
+  struct BackwardOptions {
+    bool defer = false;
+    bool retain_graph = false;
+  };
+  void backward(const BackwardOptions& options);
+  void backward() { backward(BackwardOptions{}); }
+
+  // Takes over another tensor's memory, layout and mesh, in place: every handle of this tensor
+  // sees them; gradient and graph are dropped. For wrappers that re-place parameters.
+  void replace(const DTensor& other);
+
+  // The number of a tensor of one element, the same on every rank: a collective where the tensor
+  // is cut or Partial.
+  double item(CallSite site = CallSite::here()) const;
+
+  struct Impl;
+  const std::shared_ptr<Impl>& impl() const { return impl_; }
+  explicit DTensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+// Shape, dtype, layout, and the values of a tensor on no mesh; of a distributed one this rank's
+// piece, marked as such; of a Partial one no number.
+std::string to_string(const DTensor& t);
+
+}  // namespace dtensor

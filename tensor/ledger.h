@@ -1,0 +1,53 @@
+// Ledger: the record of every collective that a DTensor program ran. One entry per tensor and
+// step of its plan; entries that moved in one Comm call share `call`. Slot of the Context.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dtensor/base/call_site.h"
+#include "dtensor/placement/reshard_plan.h"
+
+namespace dtensor {
+
+enum class Cause : uint8_t {
+  kExplicit,   // the program asked for it: redistribute, item, full, a style, a communicating row
+  kAutomatic,  // the policy kAuto
+  kAdjoint,    // backward of a redistribute, or a Partial gradient resolved
+};
+
+struct LedgerEntry {
+  StepKind kind = StepKind::kLocal;
+  std::vector<int> mesh_dims;
+  std::string op;  // who asked: "redistribute", "cross_entropy", "leaf", "fsdp"
+  Layout from;
+  Layout to;
+  int64_t payload_bytes =
+      0;  // over all ranks; an all-reduce of S bytes on n ranks: 2(n-1)S a group
+  Cause cause = Cause::kExplicit;
+  std::string of;  // of an adjoint: the op it is the adjoint of
+  CallSite site;
+  int64_t call = 0;   // the Comm call that it moved in
+  std::string label;  // a parameter's name, where known
+};
+
+// Entries are kept only while `recording`; the totals always.
+class Ledger {
+ public:
+  void enter(LedgerEntry entry);
+  const std::vector<LedgerEntry>& entries() const { return entries_; }
+  int64_t payload_bytes() const { return payload_bytes_; }
+  void clear();
+  bool recording = true;
+
+ private:
+  std::vector<LedgerEntry> entries_;
+  int64_t payload_bytes_ = 0;
+};
+
+// A table for people: kind, mesh dims, op, cause, count, bytes, summed over equal lines.
+std::string to_string(const Ledger& ledger);
+
+}  // namespace dtensor
