@@ -1,0 +1,28 @@
+// Reductions of local Tensors over chosen dims. Operands may be strided or empty; results are new
+// and contiguous, of x's dtype (bf16 is summed in f32 and rounded once; integer sums wrap).
+// The order of a sum is fixed by the shape alone: the same bits for every number of threads. Sums
+// go by blocks that are added pairwise, so that the error grows with the logarithm of the length.
+// Over zero elements: sum 0, amax -inf (integers: the lowest), amin inf (the highest).
+// Dtypes f32, f64, bf16, i32, i64; ArgumentError for others and for a dim that is not there or
+// twice.
+
+#pragma once
+
+#include <span>
+
+#include "dtensor/tensor/tensor.h"
+
+namespace dtensor::cpu {
+
+enum class KeepDims { kNo, kYes };  // does a reduced dim stay, with size 1?
+
+// dims: 0..ndim-1 or negative from the end; none means all of them.
+Tensor sum(const Tensor& x, std::span<const int> dims = {}, KeepDims keep = KeepDims::kNo);
+Tensor amax(const Tensor& x, std::span<const int> dims = {}, KeepDims keep = KeepDims::kNo);
+Tensor amin(const Tensor& x, std::span<const int> dims = {}, KeepDims keep = KeepDims::kNo);
+
+// The adjoint of broadcasting: sums x over the dims along which `shape` was repeated to become
+// x.shape(), and gives it that shape. x itself where the shapes are equal.
+Tensor sum_to(const Tensor& x, const Shape& shape);
+
+}  // namespace dtensor::cpu
