@@ -29,30 +29,36 @@ struct Verdict {
 struct Position {
   int64_t sequence = -1;  // -1: none yet
   bool inside = false;    // in the call, or between calls
+  bool closed = false;    // the rank has ended its Comm: no call will follow
   uint64_t history = 0;
   std::string call;  // the call in words: "all_reduce sum f32[100] \"loss\""
 };
 
-// Thread-safe. `comm` is the id of a Comm; ranks are of the world.
+// Thread-safe. `comm` is the id of a Comm; ranks are of the world. Destroying a Control says
+// goodbye: a rank that left so is not lost, and is answered for as closed on all its Comms.
 class Control {
  public:
   virtual ~Control() = default;
 
-  // Says where this rank is. Local and cheap: nothing is sent.
-  virtual void publish(uint64_t comm, Position position) = 0;
-  // Where are they? nullopt for a rank that did not answer within `wait`.
+  // Registers who answers for this rank on a Comm. `where` is short, and is called from any
+  // thread, also one time when the returned handle goes: that answer, marked closed, stays. A rank
+  // that has not registered answers Position{}.
+  virtual std::shared_ptr<void> serve(uint64_t comm, std::function<Position()> where) = 0;
+  // Where are they? nullopt for a rank that did not answer within `wait`. Returns early where all
+  // answered or are lost. May be called with this rank among `ranks`.
   virtual std::vector<std::optional<Position>> ask(uint64_t comm, std::span<const int> ranks,
                                                    std::chrono::nanoseconds wait) = 0;
   // Proposes a verdict to the living members and returns the one that stands: the first, or, of
   // several at one time, the same one for all. Bounded by `wait`.
   virtual Verdict settle(uint64_t comm, std::span<const int> members, const Verdict& proposal,
                          std::chrono::nanoseconds wait) = 0;
-  // Has one been given? Does not block.
+  // Has one been given? Also of a Comm that this rank has not made yet. Does not block.
   virtual std::optional<Verdict> verdict(uint64_t comm) = 0;
-  // Is a rank known to be lost (its connection is gone, or it does not answer)? Does not block.
+  // Is a rank known to be lost (its connection is gone without goodbye, or it does not answer)?
+  // Does not block.
   struct Loss {
     bool proved = false;
-    std::string detail;
+    std::string detail;  // "connection reset"
   };
   virtual std::optional<Loss> lost(int rank) = 0;
   // Called from a thread of the Control after every new verdict or loss. Short; must not call

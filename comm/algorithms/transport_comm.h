@@ -1,0 +1,33 @@
+// The Backend that stands over a Transport and a Control: the collectives of this folder, the
+// comparison of calls, and the search for a culprit. A backend package writes the two seams and
+// calls this.
+
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "dtensor/comm/backend.h"
+#include "dtensor/comm/control.h"
+#include "dtensor/comm/transport.h"
+
+namespace dtensor::comm {
+
+struct WorldParts {
+  std::shared_ptr<Transport> transport;
+  std::shared_ptr<Control> control;
+  std::string backend;  // "gloo", for Capabilities
+  std::string version;  // of the library beneath
+  std::string run_id;   // agreed at rendezvous, equal on all ranks
+  int64_t generation = 0;
+  // A wait longer than this asks the others where they are, again and again.
+  std::chrono::milliseconds stall{500};
+  // How long they may take to answer, and to agree on a verdict.
+  std::chrono::milliseconds answer{2000};
+};
+
+// Control and Transport are let go when the last Comm over them is gone.
+std::shared_ptr<Backend> make_transport_backend(WorldParts parts);
+
+}  // namespace dtensor::comm
