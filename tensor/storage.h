@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "dtensor/base/allocator.h"
-#include "dtensor/base/device.h"
 
 namespace dtensor {
 
@@ -37,7 +36,7 @@ class Storage {
   void* data_ = nullptr;
   int64_t bytes_ = 0;
   uint64_t version_ = 0;
-  std::shared_ptr<Allocator> allocator_;
+  std::shared_ptr<Allocator> allocator_;  // of data_; nullptr where somebody else's
   std::shared_ptr<void> owner_;
 };
 

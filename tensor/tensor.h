@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/base/device.h"
 #include "dtensor/base/dtype.h"
 #include "dtensor/base/error.h"
 #include "dtensor/base/shape.h"
@@ -29,7 +31,12 @@ class Tensor {
   static Tensor arange(int64_t n, DType dtype = DType::kFloat32);
   // Copies row-major values. ArgumentError where their number is not shape.numel().
   template <class T>
-  static Tensor of(std::span<const T> values, const Shape& shape);
+  static Tensor of(std::span<const T> values, const Shape& shape) {
+    check_count(static_cast<int64_t>(values.size()), shape);
+    Tensor t = empty(shape, kDTypeOf<T>);
+    std::copy(values.begin(), values.end(), t.data<T>());
+    return t;
+  }
   template <class T>
   static Tensor of(std::initializer_list<T> values, const Shape& shape) {
     return of(std::span<const T>(values.begin(), values.size()), shape);
@@ -59,7 +66,11 @@ class Tensor {
   }
   // All elements, row-major.
   template <class T>
-  std::vector<T> to_vector() const;
+  std::vector<T> to_vector() const {
+    const Tensor t = contiguous();
+    const T* first = t.data<T>();
+    return std::vector<T>(first, first + t.numel());
+  }
 
   // Views: no copy.
   Tensor narrow(int dim, int64_t begin, int64_t length) const;
@@ -70,7 +81,7 @@ class Tensor {
   Tensor view(const Shape& shape) const;
   Tensor as_strided(const Shape& shape, const Shape& strides, int64_t offset) const;
 
-  // Copies, with the kernels of dtensor/tensor/kernels.h.
+  // Copies, with the kernels of dtensor/tensor/kernels.h. Results are contiguous.
   Tensor contiguous() const;                 // itself where it is
   Tensor reshape(const Shape& shape) const;  // a view where that is possible
   Tensor clone() const;
@@ -78,6 +89,7 @@ class Tensor {
 
  private:
   void check_dtype(DType wanted) const;
+  static void check_count(int64_t values, const Shape& shape);
 
   std::shared_ptr<Storage> storage_;
   Shape shape_;

@@ -1,0 +1,151 @@
+#include "dtensor/tensor/kernels.h"
+
+#include <cstring>
+#include <string>
+#include <type_traits>
+
+#include "dtensor/tensor/convert.h"
+#include "dtensor/tensor/strided.h"
+
+namespace dtensor::kernels {
+namespace {
+
+using internal::convert;
+using internal::for_each_row;
+using internal::Offsets;
+
+void check_alike(const char* kernel, const Tensor& a, const Tensor& b, bool one_dtype) {
+  if (a.shape() == b.shape() && (!one_dtype || a.dtype() == b.dtype())) return;
+  throw ArgumentError(std::string(kernel) + ": " + std::string(name_of(a.dtype())) +
+                      to_string(a.shape()) + " and " + std::string(name_of(b.dtype())) +
+                      to_string(b.shape()) + " differ");
+}
+
+void written(const Tensor& dst) { dst.storage()->bump_version(); }
+
+// Elements of one size, whatever they are.
+template <class Bits>
+void copy_bits(const Tensor& src, const Tensor& dst) {
+  const auto* in = static_cast<const Bits*>(src.raw());
+  auto* out = static_cast<Bits*>(dst.raw());
+  for_each_row<2>(dst.shape(), {src.strides(), dst.strides()},
+                  [&](const Offsets<2>& at, int64_t n, const Offsets<2>& step) {
+                    const Bits* s = in + at[0];
+                    Bits* d = out + at[1];
+                    if (step[0] == 1 && step[1] == 1) {
+                      std::memcpy(d, s, static_cast<size_t>(n) * sizeof(Bits));
+                      return;
+                    }
+                    for (int64_t k = 0; k < n; ++k) d[k * step[1]] = s[k * step[0]];
+                  });
+}
+
+template <class T>
+T sum(T a, T b) {
+  if constexpr (internal::kIs16Bit<T>) {
+    return T(static_cast<float>(a) + static_cast<float>(b));
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return a || b;
+  } else if constexpr (std::is_integral_v<T>) {
+    using Wrapping = std::make_unsigned_t<T>;
+    return static_cast<T>(
+        static_cast<Wrapping>(static_cast<Wrapping>(a) + static_cast<Wrapping>(b)));
+  } else {
+    return a + b;
+  }
+}
+
+}  // namespace
+
+void copy(const Tensor& src, const Tensor& dst) {
+  check_alike("copy", src, dst, true);
+  if (dst.numel() == 0) return;
+  switch (size_of(dst.dtype())) {
+    case 1:
+      copy_bits<uint8_t>(src, dst);
+      break;
+    case 2:
+      copy_bits<uint16_t>(src, dst);
+      break;
+    case 4:
+      copy_bits<uint32_t>(src, dst);
+      break;
+    default:
+      copy_bits<uint64_t>(src, dst);
+  }
+  written(dst);
+}
+
+void fill(const Tensor& dst, double value) {
+  if (dst.numel() == 0) return;
+  visit_dtype(dst.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const T x = convert<T>(value);
+    T* out = dst.data<T>();
+    for_each_row<1>(dst.shape(), {dst.strides()},
+                    [&](const Offsets<1>& at, int64_t n, const Offsets<1>& step) {
+                      T* d = out + at[0];
+                      if (step[0] == 1) {
+                        std::fill_n(d, n, x);
+                        return;
+                      }
+                      for (int64_t k = 0; k < n; ++k) d[k * step[0]] = x;
+                    });
+  });
+  written(dst);
+}
+
+void add(const Tensor& a, const Tensor& b, const Tensor& dst) {
+  check_alike("add", a, b, true);
+  check_alike("add", a, dst, true);
+  if (dst.numel() == 0) return;
+  visit_dtype(dst.dtype(), [&](auto type) {
+    using T = decltype(type);
+    const T* left = a.data<T>();
+    const T* right = b.data<T>();
+    T* out = dst.data<T>();
+    for_each_row<3>(dst.shape(), {a.strides(), b.strides(), dst.strides()},
+                    [&](const Offsets<3>& at, int64_t n, const Offsets<3>& step) {
+                      const T* x = left + at[0];
+                      const T* y = right + at[1];
+                      T* d = out + at[2];
+                      if (step == Offsets<3>{1, 1, 1}) {
+                        for (int64_t k = 0; k < n; ++k) d[k] = sum(x[k], y[k]);
+                        return;
+                      }
+                      for (int64_t k = 0; k < n; ++k) {
+                        d[k * step[2]] = sum(x[k * step[0]], y[k * step[1]]);
+                      }
+                    });
+  });
+  written(dst);
+}
+
+void cast(const Tensor& src, const Tensor& dst) {
+  check_alike("cast", src, dst, false);
+  if (src.dtype() == dst.dtype()) return copy(src, dst);
+  if (dst.numel() == 0) return;
+  visit_dtype(src.dtype(), [&](auto from) {
+    visit_dtype(dst.dtype(), [&](auto to) {
+      using From = decltype(from);
+      using To = decltype(to);
+      const From* in = src.data<From>();
+      To* out = dst.data<To>();
+      for_each_row<2>(dst.shape(), {src.strides(), dst.strides()},
+                      [&](const Offsets<2>& at, int64_t n, const Offsets<2>& step) {
+                        const From* s = in + at[0];
+                        To* d = out + at[1];
+                        if (step == Offsets<2>{1, 1}) {
+                          for (int64_t k = 0; k < n; ++k) d[k] = convert<To>(s[k]);
+                          return;
+                        }
+                        for (int64_t k = 0; k < n; ++k) {
+                          d[k * step[1]] = convert<To>(s[k * step[0]]);
+                        }
+                      });
+    });
+  });
+  written(dst);
+}
+
+}  // namespace dtensor::kernels
