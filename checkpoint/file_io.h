@@ -1,0 +1,89 @@
+// Files read by offset and files written so that a crash leaves the old one. Internal.
+// Every failure is a CheckpointError that names the file and the system's reason.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/base/error.h"
+
+namespace dtensor::checkpoint {
+
+// An open file. Read with pread, never mapped: a file that shrinks meanwhile is an error, not a
+// signal. Thread-safe. Links are followed; anything but a regular file is refused.
+class ReadFile {
+ public:
+  explicit ReadFile(const std::string& path);
+  ~ReadFile();
+  ReadFile(ReadFile&& other) noexcept;
+  ReadFile& operator=(ReadFile&& other) noexcept;
+
+  const std::string& path() const { return path_; }
+  int64_t size_bytes() const { return size_bytes_; }  // when it was opened
+  void read(int64_t offset_bytes, std::span<std::byte> into) const;
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  int64_t size_bytes_ = 0;
+};
+
+// The whole of a file that has at most `limit_bytes`, which is checked before memory is taken.
+std::string read_text(const std::string& path, int64_t limit_bytes);
+
+// A file that was not there before, written from start to end. Removed by the destructor unless
+// keep() was reached.
+class NewFile {
+ public:
+  explicit NewFile(std::string path);
+  ~NewFile();
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  void append(std::span<const std::byte> bytes);
+  // Everything appended is on the disk when this returns. Last call but keep().
+  void sync();
+  void keep() noexcept { kept_ = true; }
+
+ private:
+  void flush();
+  void write_all(std::span<const std::byte> bytes);
+
+  std::string path_;
+  int fd_ = -1;
+  bool kept_ = false;
+  std::vector<std::byte> buffer_;
+};
+
+enum class Existing : uint8_t { kReplace, kRefuse };
+
+// A file written under a temporary name beside `path`. No temporary is left unless the process is
+// killed.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+
+  void append(std::span<const std::byte> bytes) { temporary_.append(bytes); }
+  // fsync, rename to `path`, fsync of the directory.
+  void commit(Existing existing);
+
+ private:
+  std::string path_;
+  NewFile temporary_;
+};
+
+// Makes the entries of a directory durable.
+void sync_directory(const std::string& path);
+
+inline std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+}  // namespace dtensor::checkpoint
