@@ -1,4 +1,5 @@
-// Optimizers over parameters of any placement: elementwise on the local pieces, no message.
+// Optimizer: updates parameters of any placement from their gradients: elementwise on the local
+// pieces, without a message.
 
 #pragma once
 
@@ -14,13 +15,17 @@ namespace dtensor::optim {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // Updates every parameter that has a gradient. PlacementError for a Partial gradient.
-  virtual void step() = 0;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  // Updates every parameter that has a gradient. PlacementError for a gradient that is Partial (a
+  // deferred backward was the last) or cut otherwise than its parameter; nothing was changed then.
+  void step();
   void zero_grad();
   const std::vector<nn::Parameter>& parameters() const { return parameters_; }
 
-  // State tensors, each like its parameter: (state name, parameter, tensor); made if they are not
-  // there yet. And the number of steps done. For checkpoints.
+  // State tensors, each like its parameter; made where they are not there yet. With the number of
+  // steps done they are what a checkpoint holds.
   struct StateTensor {
     std::string state;  // "exp_avg"
     nn::Parameter parameter;
@@ -31,61 +36,42 @@ class Optimizer {
   void set_steps(int64_t steps) { steps_ = steps; }
 
  protected:
-  explicit Optimizer(std::vector<nn::Parameter> parameters) : parameters_(std::move(parameters)) {}
+  explicit Optimizer(std::vector<nn::Parameter> parameters);
+  // Updates this rank's piece. steps() counts the step that runs.
+  virtual void update(const nn::Parameter& p, const Tensor& gradient) = 0;
+
+ private:
   std::vector<nn::Parameter> parameters_;
   int64_t steps_ = 0;
 };
 
-struct AdamWOptions {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0.01;
-};
-// Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019, in PyTorch's order:
-// p -= lr wd p; then p -= lr m̂ / (sqrt(v̂) + eps). State in f32.
-class AdamW : public Optimizer {
+// One state tensor per parameter, made when first asked for: f32 (f64 for f64), zero, placed as
+// the parameter. PlacementError where a wrapper has placed the parameter otherwise since.
+class ParameterState {
  public:
-  AdamW(std::vector<nn::Parameter> parameters, const AdamWOptions& options);
-  void step() override;
-  std::vector<StateTensor> state() override;
-  AdamWOptions options;
+  explicit ParameterState(std::string name) : name_(std::move(name)) {}
+  const std::string& name() const { return name_; }
+  const DTensor& of(const nn::Parameter& p);
+  void append_to(std::vector<Optimizer::StateTensor>& list, const nn::Parameter& p);
 
  private:
-  struct Moments {
-    DTensor exp_avg;
-    DTensor exp_avg_sq;
-  };
-  Moments& moments(const nn::Parameter& p);
-  std::map<const void*, Moments> moments_;
+  std::string name_;
+  std::map<const void*, DTensor> values_;
 };
 
-struct SGDOptions {
-  double lr = 1e-2;
-  double momentum = 0.0;
-  double weight_decay = 0.0;
-};
-class SGD : public Optimizer {
+// f32 copies of 16-bit parameters: what is updated in their stead.
+class MasterCopies {
  public:
-  SGD(std::vector<nn::Parameter> parameters, const SGDOptions& options);
-  void step() override;
-  std::vector<StateTensor> state() override;
-  SGDOptions options;
+  static bool wanted(const nn::Parameter& p);
+  // The tensor to update: the parameter's own piece, or its copy. An element of the copy that no
+  // longer rounds to the parameter's (somebody loaded the parameter) is taken from the parameter.
+  Tensor begin(const nn::Parameter& p);
+  // Rounds the copy into the parameter.
+  void end(const nn::Parameter& p);
+  void append_to(std::vector<Optimizer::StateTensor>& list, const nn::Parameter& p);
 
  private:
-  DTensor& velocity(const nn::Parameter& p);
-  std::map<const void*, DTensor> velocity_;
+  ParameterState copies_{"master"};
 };
-
-struct ClipOptions {
-  DeviceMesh mesh = {};    // of the reduction; that of the gradients where not set
-  double norm_type = 2.0;  // 1, 2, or infinity
-};
-// Multiplies every gradient by min(1, max_norm / (norm + 1e-6)) and returns the norm over all of
-// them, each element counted once whatever its placement: one all-reduce of one number. Norm in
-// f32. Every rank of the mesh calls it. PlacementError for a Partial gradient.
-double clip_grad_norm(const std::vector<nn::Parameter>& parameters, double max_norm,
-                      const ClipOptions& options = {});
 
 }  // namespace dtensor::optim

@@ -1,0 +1,34 @@
+#include "dtensor/optim/adamw.h"
+
+#include <utility>
+
+#include "dtensor/ops/cpu/adamw.h"
+
+namespace dtensor::optim {
+
+AdamW::AdamW(std::vector<nn::Parameter> parameters, const AdamWOptions& options)
+    : Optimizer(std::move(parameters)), options(options) {}
+
+void AdamW::update(const nn::Parameter& p, const Tensor& gradient) {
+  const cpu::AdamWStep step{.lr = options.lr,
+                            .beta1 = options.beta1,
+                            .beta2 = options.beta2,
+                            .eps = options.eps,
+                            .weight_decay = options.weight_decay,
+                            .step = steps()};
+  cpu::adamw_step(master_.begin(p), gradient, exp_avg_.of(p).local_tensor(),
+                  exp_avg_sq_.of(p).local_tensor(), step);
+  master_.end(p);
+}
+
+std::vector<Optimizer::StateTensor> AdamW::state() {
+  std::vector<StateTensor> list;
+  for (const nn::Parameter& p : parameters()) {
+    exp_avg_.append_to(list, p);
+    exp_avg_sq_.append_to(list, p);
+    master_.append_to(list, p);
+  }
+  return list;
+}
+
+}  // namespace dtensor::optim

@@ -1,0 +1,30 @@
+// Gradient clipping over gradients of any placement.
+
+#pragma once
+
+#include <vector>
+
+#include "dtensor/base/call_site.h"
+#include "dtensor/mesh/device_mesh.h"
+#include "dtensor/nn/module.h"
+
+namespace dtensor::optim {
+
+struct ClipOptions {
+  // Of the reduction: holds every rank that holds a piece of a gradient. The mesh of the gradients
+  // where not set; needed where they lie on several.
+  DeviceMesh mesh = {};
+  double norm_type = 2.0;  // 1, 2, or infinity
+};
+
+// Multiplies every gradient by min(1, max_norm / (norm + 1e-6)) and returns the norm over all of
+// them, each element counted once whatever its placement: of copies on R dims the one at
+// coordinate 0. One all-reduce of one number, whatever the placements; none on no mesh.
+//   calls   every rank of the mesh, also one that holds no gradient
+//   bits    the same on every rank; summed in double
+// PlacementError for a Partial gradient (a deferred backward was the last) or one that lies on
+// ranks outside the mesh; ArgumentError for another norm_type.
+double clip_grad_norm(const std::vector<nn::Parameter>& parameters, double max_norm,
+                      const ClipOptions& options = {}, CallSite site = CallSite::here());
+
+}  // namespace dtensor::optim

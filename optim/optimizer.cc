@@ -1,0 +1,111 @@
+#include "dtensor/optim/optimizer.h"
+
+#include "dtensor/base/dtype.h"
+#include "dtensor/base/error.h"
+#include "dtensor/tensor/kernels.h"
+
+namespace dtensor::optim {
+namespace {
+
+DType state_dtype(DType parameter) {
+  return parameter == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+}
+
+// An f32 (f64) zero tensor placed as `value`.
+DTensor zeros_like(const DTensor& value) {
+  const DType dtype = state_dtype(value.dtype());
+  const Tensor local =
+      value.has_local() ? Tensor::zeros(value.local_tensor().shape(), dtype) : Tensor();
+  return value.mesh().defined() ? DTensor(local, value.layout(), value.mesh()) : DTensor(local);
+}
+
+// Takes over the elements of `value` that `copy` does not round to.
+template <class T>
+void take_changed(const Tensor& value, const Tensor& copy) {
+  const Tensor flat = value.contiguous();
+  const T* now = flat.data<T>();
+  auto* kept = copy.data<float>();
+  for (int64_t i = 0; i < copy.numel(); ++i) {
+    if (!(T(kept[i]) == now[i])) kept[i] = static_cast<float>(now[i]);
+  }
+}
+
+void check_gradient(const nn::Parameter& p, const DTensor& gradient) {
+  if (gradient.spec().has_partial()) {
+    throw PlacementError("optimizer step: the gradient of \"" + p.name() + "\" is Partial, " +
+                         to_string(gradient.layout()) +
+                         "; run the last backward of a step without {.defer = true}");
+  }
+  if (!equal_boundaries(gradient.layout(), p.value().layout())) {
+    throw PlacementError("optimizer step: the gradient of \"" + p.name() + "\" is " +
+                         to_string(gradient.layout()) + ", the parameter " +
+                         to_string(p.value().layout()) +
+                         "; wrap the model before the first backward");
+  }
+}
+
+}  // namespace
+
+Optimizer::Optimizer(std::vector<nn::Parameter> parameters) : parameters_(std::move(parameters)) {
+  for (const nn::Parameter& p : parameters_) {
+    if (!p.defined()) throw ArgumentError("optimizer: a parameter of the list is not defined");
+  }
+}
+
+void Optimizer::step() {
+  for (const nn::Parameter& p : parameters_) {
+    const DTensor gradient = p.value().grad();
+    if (gradient.defined()) check_gradient(p, gradient);
+  }
+  ++steps_;
+  for (const nn::Parameter& p : parameters_) {
+    const DTensor gradient = p.value().grad();
+    if (gradient.defined() && p.value().has_local()) update(p, gradient.local_tensor());
+  }
+}
+
+void Optimizer::zero_grad() {
+  for (const nn::Parameter& p : parameters_) p.value().set_grad({});
+}
+
+const DTensor& ParameterState::of(const nn::Parameter& p) {
+  DTensor& value = values_[p.id()];
+  if (!value.defined()) value = zeros_like(p.value());
+  if (!(value.layout() == p.value().layout())) {
+    throw PlacementError("optimizer state \"" + name_ + "\" of \"" + p.name() + "\" is " +
+                         to_string(value.layout()) + ", the parameter now " +
+                         to_string(p.value().layout()) +
+                         "; wrap the model before the optimizer is first used");
+  }
+  return value;
+}
+
+void ParameterState::append_to(std::vector<Optimizer::StateTensor>& list, const nn::Parameter& p) {
+  list.push_back({name_, p, of(p)});
+}
+
+bool MasterCopies::wanted(const nn::Parameter& p) { return size_of(p.value().dtype()) == 2; }
+
+Tensor MasterCopies::begin(const nn::Parameter& p) {
+  const Tensor& value = p.value().local_tensor();
+  if (!wanted(p)) return value;
+  const Tensor& copy = copies_.of(p).local_tensor();
+  if (value.dtype() == DType::kBFloat16) {
+    take_changed<BFloat16>(value, copy);
+  } else {
+    take_changed<Float16>(value, copy);
+  }
+  return copy;
+}
+
+void MasterCopies::end(const nn::Parameter& p) {
+  if (wanted(p)) kernels::cast(copies_.of(p).local_tensor(), p.value().local_tensor());
+}
+
+void MasterCopies::append_to(std::vector<Optimizer::StateTensor>& list, const nn::Parameter& p) {
+  if (!wanted(p)) return;
+  if (p.value().has_local()) begin(p);
+  copies_.append_to(list, p);
+}
+
+}  // namespace dtensor::optim
