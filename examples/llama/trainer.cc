@@ -17,7 +17,8 @@
 #include "dtensor/checkpoint/tensor_file.h"
 #include "dtensor/examples/llama/run_log.h"
 #include "dtensor/examples/llama/text.h"
-#include "dtensor/optim/optimizer.h"
+#include "dtensor/optim/adamw.h"
+#include "dtensor/optim/clip_grad_norm.h"
 
 namespace dtensor::examples {
 namespace {

@@ -10,7 +10,8 @@
 
 #include "dtensor/examples/llama/parallel.h"
 #include "dtensor/examples/llama/text.h"
-#include "dtensor/optim/optimizer.h"
+#include "dtensor/optim/adamw.h"
+#include "dtensor/optim/clip_grad_norm.h"
 #include "dtensor/tests/examples/golden.h"
 #include "dtensor/tests/support/run_ranks.h"
 
