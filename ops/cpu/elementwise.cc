@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <type_traits>
 
 #include "dtensor/ops/cpu/dtypes.h"
 #include "dtensor/ops/cpu/map.h"
@@ -110,8 +111,10 @@ Tensor exp(const Tensor& x) {
   });
 }
 Tensor relu(const Tensor& x) {
-  return unary_floating("relu", x,
-                        [](const auto& v, auto& y) { y[0] = v[0] < 0 ? v[0] - v[0] : v[0]; });
+  return unary_floating("relu", x, [](const auto& v, auto& y) {
+    const auto zero = std::remove_cvref_t<decltype(v[0])>{};
+    y[0] = v[0] < 0 ? zero : v[0];
+  });
 }
 Tensor silu(const Tensor& x) {
   return unary_floating("silu", x, [](const auto& v, auto& y) { y[0] = v[0] * sigmoid(v[0]); });
