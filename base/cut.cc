@@ -37,6 +37,7 @@ Range cut(Range whole, int index, int parts, int64_t unit, std::span<const int64
     if (i < index) before += w;
     all += w;
   }
+  if (all > INT64_MAX) throw ArgumentError("cut: the sum of the weights does not fit in 64 bits");
   if (all == 0) throw ArgumentError("cut: all weights are 0; at least one must be positive");
   return {boundary(whole, unit, before, all),
           boundary(whole, unit, before + weights[static_cast<size_t>(index)], all)};

@@ -19,6 +19,8 @@
 
 namespace dtensor {
 
+class TextCursor;
+
 inline constexpr int kMaxMeshDims = 6;
 
 struct MeshDim {
@@ -74,5 +76,13 @@ class MeshLayout {
 std::string to_string(const MeshLayout& mesh);
 // The opposite. `4-7` is a range of ranks. ArgumentError showing the spot.
 MeshLayout parse_mesh(std::string_view text);
+
+// The part of parse_mesh that layout text shares: reads up to a ':' or the end, and makes no mesh
+// yet, since weights come later in the text.
+struct ParsedMesh {
+  std::vector<MeshDim> dims;
+  std::vector<int> ranks;
+};
+ParsedMesh read_mesh(TextCursor& in);
 
 }  // namespace dtensor

@@ -13,6 +13,8 @@
 
 namespace dtensor {
 
+class TextCursor;
+
 enum class PartialOp : uint8_t { kSum, kMin, kMax, kProd };
 
 std::string_view name_of(PartialOp op);  // "sum"
@@ -35,11 +37,10 @@ class Placement {
   friend bool operator==(const Placement&, const Placement&) = default;
 
  private:
-  Placement(Kind kind, int dim, PartialOp op)
-      : kind_(kind), op_(op), dim_(static_cast<int16_t>(dim)) {}
+  Placement(Kind kind, int dim, PartialOp op) : kind_(kind), op_(op), dim_(dim) {}
   Kind kind_ = Kind::kReplicate;
   PartialOp op_ = PartialOp::kSum;
-  int16_t dim_ = 0;
+  int dim_ = 0;
 };
 
 inline Placement Replicate() { return Placement::replicate(); }    // NOLINT(*-naming)
@@ -51,5 +52,6 @@ inline Placement Partial(PartialOp op = PartialOp::kSum) {         // NOLINT(*-n
 std::string to_string(Placement placement);  // "R", "S(0)", "P(sum)"
 // Reads what to_string writes; ArgumentError otherwise.
 Placement parse_placement(std::string_view text);
+Placement read_placement(TextCursor& in);
 
 }  // namespace dtensor

@@ -51,6 +51,9 @@ class Spec {
   // last, with `unit`. A Shard on the dim that this mesh dim already cuts keeps its level where
   // the unit is equal (or not given: 0), else moves last.
   Spec with(int mesh_dim, Placement placement, int64_t unit = 0) const;
+  // The same with several mesh dims changed at once: the new Shards are appended in this order,
+  // after all that stay. `placements` has one entry per entry of `mesh_dims`.
+  Spec with(std::span<const int> mesh_dims, std::span<const Placement> placements) const;
 
   uint64_t hash() const;
   friend bool operator==(const Spec& a, const Spec& b);
@@ -59,11 +62,15 @@ class Spec {
 
  private:
   struct Data;
-  explicit Spec(Data data);
+  class Table;
+  static const std::shared_ptr<const Data>& none();
+  explicit Spec(const Data& data);  // interns it
   std::shared_ptr<const Data> data_;
 };
 
 // "[dp:S(0), tp:R]", with ";order=0:tp,dp" and ";unit=0:tp:32" where they are not the default.
 std::string to_string(const Spec& spec);
+// That tail alone; empty where all is the default.
+std::string options_text(const Spec& spec);
 
 }  // namespace dtensor

@@ -31,12 +31,16 @@ struct BoxMove {
   int src = 0;
   int dst = 0;
   Box box;
+  friend bool operator==(const BoxMove&, const BoxMove&) = default;
 };
 
 // For every tile of `to` the boxes that it takes from `from`, each element once: from the holder
-// itself where it has it, else from the first of from's tiles that does. Sorted by (dst, src,
-// offset). PlacementError naming a box that nobody holds.
-std::vector<BoxMove> moves(const Tiling& from, const Tiling& to);
+// of that number itself where it has it (src == dst: where both sides are ranks, a local copy),
+// else from the first of from's tiles that does. Tiles of `from` may be replicas and may overlap.
+// Sorted by (dst, src, offset). PlacementError naming a box that nobody holds.
+// Time and the number of box comparisons grow as n log n plus the number of moves; the latter is
+// added to `comparisons` where given.
+std::vector<BoxMove> moves(const Tiling& from, const Tiling& to, int64_t* comparisons = nullptr);
 
 // Do the tiles cover every element, and no element twice? The first offence as text, else empty.
 std::string check_tiling(const Tiling& tiling);
