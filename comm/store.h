@@ -1,8 +1,10 @@
-// Store: keys and values by which ranks find each other, before there is a Comm.
+// Store: keys and values by which ranks find each other, before there is a Comm. A key is set once
+// and never removed. Keys are at most 1 KiB, values 1 MiB. Thread-safe.
+// Bodies: memory (here), files (dtensor/comm/file_store.h), TCP (dtensor/comm/tcp_store.h).
 
 #pragma once
 
-#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -11,29 +13,27 @@
 
 namespace dtensor::comm {
 
+inline constexpr int64_t kMaxKeyBytes = 1 << 10;
+inline constexpr int64_t kMaxValueBytes = 1 << 20;
+
 class Store {
  public:
   virtual ~Store() = default;
-  // Sets a key once; Error where it holds another value.
+  // Sets a key once; Error where it holds another value. Setting the same value again is no error.
   virtual void set(std::string_view key, std::string_view value) = 0;
   // Waits for the key; Error naming it when the deadline passes.
   virtual std::string get(std::string_view key, Deadline deadline) = 0;
   virtual bool has(std::string_view key) = 0;
 };
 
-// Threads of one process.
+// For threads of one process.
 std::shared_ptr<Store> make_memory_store();
-// Processes that see one directory. Files are named by a hash of the key.
-std::shared_ptr<Store> make_file_store(const std::string& directory);
-// Served over TCP by the process that passes serve = true (rank 0), until that handle is gone.
-// Port 0 with serve: taken from the kernel, see tcp_store_port.
-struct TcpStoreOptions {
-  std::string host = "127.0.0.1";
-  int port = 0;
-  bool serve = false;
-  Deadline deadline = {};
-};
-std::shared_ptr<Store> make_tcp_store(const TcpStoreOptions& options);
-int tcp_store_port(const Store& store);
+
+// ArgumentError for a key or a value that no store takes.
+void check_store_entry(std::string_view key, std::string_view value);
+
+// The errors that all bodies throw.
+[[noreturn]] void throw_absent(std::string_view store, std::string_view key);
+[[noreturn]] void throw_differs(std::string_view store, std::string_view key);
 
 }  // namespace dtensor::comm

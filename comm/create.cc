@@ -1,0 +1,82 @@
+#include "dtensor/comm/create.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "dtensor/base/error.h"
+
+namespace dtensor::comm {
+namespace {
+
+// The one registry: what the program linked and named. Written at start-up, before ranks run.
+struct Registry {
+  std::mutex mutex;
+  std::map<std::string, Factory, std::less<>> factories;  // guarded by mutex
+};
+
+Registry& registry() {
+  static Registry instance;
+  return instance;
+}
+
+}  // namespace
+
+void register_backend(std::string_view scheme, Factory factory) {
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  r.factories.insert_or_assign(std::string(scheme), std::move(factory));
+}
+
+std::unique_ptr<Comm> create(std::string_view url) { return create(parse_url(url)); }
+
+std::unique_ptr<Comm> create(const Endpoint& endpoint) {
+  Factory factory;
+  {
+    Registry& r = registry();
+    const std::lock_guard lock(r.mutex);
+    const auto it = r.factories.find(endpoint.scheme);
+    if (it == r.factories.end()) {
+      std::vector<std::string> known;
+      for (const auto& [scheme, unused] : r.factories) known.push_back(scheme + "://");
+      throw ArgumentError(fmt::format(
+          "no backend for {}://; known are: {}. Register one first: comm::register_all()",
+          endpoint.scheme, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
+    }
+    factory = it->second;
+  }
+  return factory(endpoint);
+}
+
+Endpoint endpoint_of(const Environment& environment) {
+  if (!environment.launched) {
+    Endpoint alone;
+    alone.scheme = "local";
+    return alone;
+  }
+  Endpoint e = parse_url_of_launched(environment.comm.empty() ? "gloo" : environment.comm,
+                                     environment.rank, environment.size, environment.generation);
+  if (e.host.empty() && e.options.count("store") == 0) {
+    if (environment.store.empty() && e.size > 1) {
+      throw ArgumentError(fmt::format(
+          "rank {} of {} has no store to meet the others at: set DTENSOR_STORE to host:port (rank "
+          "0's) or to file:PATH, or MASTER_ADDR and MASTER_PORT",
+          e.rank, e.size));
+    }
+    if (!environment.store.empty()) e.options["store"] = environment.store;
+  }
+  return e;
+}
+
+std::unique_ptr<Comm> from_environment() {
+  // Read once, before the program's threads may change the environment.
+  return create(
+      endpoint_of(read_environment([](const char* name) -> const char* { return getenv(name); })));
+}
+
+}  // namespace dtensor::comm
