@@ -149,19 +149,17 @@ bool is_inside(const Box& box, const Shape& shape) {
 
 }  // namespace
 
-std::string check_tiling(const Tiling& tiling) {
+std::optional<TilingFault> find_fault(const Tiling& tiling) {
+  using Kind = TilingFault::Kind;
   const Box whole{Shape::filled(tiling.shape.ndim(), 0), tiling.shape};
   for (const Tile& tile : tiling.tiles) {
-    if (is_inside(tile.box, tiling.shape)) continue;
-    return fmt::format("offset {}, size {} of holder {} is outside the shape {}",
-                       to_string(tile.box.offset), to_string(tile.box.size), tile.holder,
-                       to_string(tiling.shape));
+    if (!is_inside(tile.box, tiling.shape))
+      return TilingFault{Kind::kOutside, tile.box, tile.holder, 0};
   }
   const BoxIndex index(boxes_of(tiling));
   const auto twice = [&](const Box& box, int a, int b) {
-    return fmt::format("{} is held twice, by {} and {}", to_string(box),
-                       tiling.tiles[static_cast<size_t>(a)].holder,
-                       tiling.tiles[static_cast<size_t>(b)].holder);
+    return TilingFault{Kind::kTwice, box, tiling.tiles[static_cast<size_t>(a)].holder,
+                       tiling.tiles[static_cast<size_t>(b)].holder};
   };
   for (const auto& entry : index.entries()) {
     if (entry.tiles.size() > 1) return twice(entry.box, entry.tiles[0], entry.tiles[1]);
@@ -171,14 +169,31 @@ std::string check_tiling(const Tiling& tiling) {
   }
   int64_t covered = 0;
   for (const auto& entry : index.entries()) covered += entry.box.numel();
-  if (covered == whole.numel()) return {};
+  if (covered == whole.numel()) return std::nullopt;
   std::vector<Box> open{whole};
   std::vector<Box> taken;
   for (const Tile& tile : tiling.tiles) take(open, tile.box, taken);
   std::ranges::sort(open, [](const Box& a, const Box& b) {
     return std::ranges::lexicographical_compare(a.offset, b.offset);
   });
-  return fmt::format("{} is not covered", to_string(open.at(0)));
+  return TilingFault{Kind::kNotCovered, open.at(0), 0, 0};
+}
+
+std::string check_tiling(const Tiling& tiling) {
+  const auto fault = find_fault(tiling);
+  if (!fault) return {};
+  switch (fault->kind) {
+    case TilingFault::Kind::kOutside:
+      return fmt::format("offset {}, size {} of holder {} is outside the shape {}",
+                         to_string(fault->box.offset), to_string(fault->box.size), fault->holder,
+                         to_string(tiling.shape));
+    case TilingFault::Kind::kTwice:
+      return fmt::format("{} is held twice, by {} and {}", to_string(fault->box), fault->holder,
+                         fault->other);
+    case TilingFault::Kind::kNotCovered:
+      break;
+  }
+  return fmt::format("{} is not covered", to_string(fault->box));
 }
 
 }  // namespace dtensor

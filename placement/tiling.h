@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,7 +43,15 @@ struct BoxMove {
 // added to `comparisons` where given.
 std::vector<BoxMove> moves(const Tiling& from, const Tiling& to, int64_t* comparisons = nullptr);
 
-// Do the tiles cover every element, and no element twice? The first offence as text, else empty.
+// Do the tiles cover every element, and no element twice? The first offence, nullopt where there is
+// none; and the same as text.
+struct TilingFault {
+  enum class Kind : uint8_t { kOutside, kTwice, kNotCovered } kind = Kind::kNotCovered;
+  Box box;         // the tile, the part held twice, or the part that nobody holds
+  int holder = 0;  // of the tile; not of kNotCovered
+  int other = 0;   // of kTwice: the second holder
+};
+std::optional<TilingFault> find_fault(const Tiling& tiling);
 std::string check_tiling(const Tiling& tiling);
 
 }  // namespace dtensor
