@@ -6,11 +6,9 @@
 
 #pragma once
 
-#include <initializer_list>
 #include <memory>
-#include <span>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "dtensor/base/call_site.h"
 #include "dtensor/mesh/device_mesh.h"
@@ -27,8 +25,11 @@ class DTensor {
   // On no mesh.
   explicit DTensor(Tensor local);
   // ArgumentError where the local shape is not the layout's on this rank: the message names both.
-  // The caller vouches for the contents.
+  // The caller vouches for the contents. On a rank outside the mesh `local` is dropped and may be
+  // undefined (of dtype f32 then).
   DTensor(Tensor local, Layout layout, DeviceMesh mesh);
+  // The handle of a rank outside the mesh: no local part. ArgumentError inside.
+  DTensor(DType dtype, Layout layout, DeviceMesh mesh);
 
   bool defined() const { return impl_ != nullptr; }
   const Shape& shape() const;  // global
@@ -45,16 +46,17 @@ class DTensor {
   const Tensor& local_tensor() const;
 
   // A leaf that a gradient is wanted for. PlacementError where it is Partial, ArgumentError for a
-  // dtype that is not floating.
+  // dtype that is not floating, or for `false` on a tensor that an op made.
   DTensor& set_requires_grad(bool wanted);
   bool requires_grad() const;
   bool is_leaf() const;
   // The accumulated gradient of a leaf; undefined where there is none.
   DTensor grad() const;
-  void set_grad(DTensor grad);  // undefined clears it
-  DTensor detach() const;       // the same memory, no graph
+  // Undefined clears it. ArgumentError where shape, dtype or mesh are not this tensor's.
+  void set_grad(DTensor grad);
+  DTensor detach() const;  // the same memory, no graph
 
-  // Runs backward from this scalar; every rank of the mesh calls it.
+  // Runs backward from this tensor of one element; every rank of the mesh calls it.
   // defer: leaves keep Partial gradients as they are; the next backward without it adds and
   // resolves them (gradient accumulation).
   struct BackwardOptions {
@@ -65,11 +67,12 @@ class DTensor {
   void backward() { backward(BackwardOptions{}); }
 
   // Takes over another tensor's memory, layout and mesh, in place: every handle of this tensor
-  // sees them; gradient and graph are dropped. For wrappers that re-place parameters.
+  // sees them; gradient and graph are dropped, requires_grad stays. For wrappers that re-place
+  // parameters.
   void replace(const DTensor& other);
 
   // The number of a tensor of one element, the same on every rank: a collective where the tensor
-  // is cut or Partial.
+  // is cut or Partial. ArgumentError for another number of elements, or outside the mesh.
   double item(CallSite site = CallSite::here()) const;
 
   struct Impl;
@@ -77,6 +80,8 @@ class DTensor {
   explicit DTensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
  private:
+  const Impl& get() const;  // InternalError where undefined
+
   std::shared_ptr<Impl> impl_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dtensor/base/call_site.h"
@@ -18,16 +19,18 @@ enum class Cause : uint8_t {
   kAdjoint,    // backward of a redistribute, or a Partial gradient resolved
 };
 
+std::string_view name_of(Cause cause);  // "explicit"
+
 struct LedgerEntry {
   StepKind kind = StepKind::kLocal;
   std::vector<int> mesh_dims;
   std::string op;  // who asked: "redistribute", "cross_entropy", "leaf", "fsdp"
   Layout from;
   Layout to;
-  int64_t payload_bytes =
-      0;  // over all ranks; an all-reduce of S bytes on n ranks: 2(n-1)S a group
+  // Over all ranks; an all-reduce of S bytes on n ranks counts 2(n-1)S per group.
+  int64_t payload_bytes = 0;
   Cause cause = Cause::kExplicit;
-  std::string of;  // of an adjoint: the op it is the adjoint of
+  std::string of;  // of an adjoint: the op it is the adjoint of, or that wanted the gradient
   CallSite site;
   int64_t call = 0;   // the Comm call that it moved in
   std::string label;  // a parameter's name, where known
@@ -40,11 +43,14 @@ class Ledger {
   const std::vector<LedgerEntry>& entries() const { return entries_; }
   int64_t payload_bytes() const { return payload_bytes_; }
   void clear();
+  // The number of the next Comm call: what entries that move in it share.
+  int64_t next_call() { return ++calls_; }
   bool recording = true;
 
  private:
   std::vector<LedgerEntry> entries_;
   int64_t payload_bytes_ = 0;
+  int64_t calls_ = 0;
 };
 
 // A table for people: kind, mesh dims, op, cause, count, bytes, summed over equal lines.

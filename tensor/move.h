@@ -1,5 +1,7 @@
 // Move: runs ReshardPlans on local tensors, below autograd. A list of tensors moves in one Comm
-// call per step where their plans have the same kinds of steps on the same groups.
+// call per step where their plans have the same kinds of steps on the same groups (all-reduces are
+// one call each); dtypes may differ. Works on the tensors' memory where it can: nothing is packed
+// where the pieces that a rank sends or receives lie one after the other.
 
 #pragma once
 
@@ -20,8 +22,10 @@ struct MoveItem {
   Tensor local;  // this rank's piece of `from`; may be strided
   Layout from;
   Layout to;
-  Tensor into = {};  // contiguous memory for the result, where given
-  std::string label = {};
+  // Contiguous memory for the result, where given. Its version stays: it is memory that had these
+  // values before, or that nobody has read.
+  Tensor into = {};
+  std::string label = {};  // a parameter's name; the first is the label of the Comm call
 };
 
 struct MoveOptions {
@@ -36,10 +40,12 @@ class Move {
   // Enters the ledger and issues what it can without waiting. Called by every rank of the mesh.
   static Move start(const DeviceMesh& mesh, std::vector<MoveItem> items,
                     const MoveOptions& options);
-  // Waits and returns the new local tensors. Plans of several communicating steps go on here.
-  // A result aliases its input where nothing had to move.
+  // Waits and returns the new local tensors, contiguous but where one aliases its input: where
+  // nothing had to move and no `into` was given. Plans of several communicating steps go on here.
+  // Once; throws CommError.
   std::vector<Tensor> finish();
 
+  // A Move that goes without finish() lets its messages run out; their memory is kept.
   Move(Move&&) noexcept;
   Move& operator=(Move&&) noexcept;
   ~Move();

@@ -31,6 +31,8 @@ class Storage {
 
   uint64_t version() const { return version_; }
   void bump_version() { ++version_; }
+  // For a writer that put back the values of that version (a parameter gathered again).
+  void restore_version(uint64_t version) { version_ = version; }
 
  private:
   void* data_ = nullptr;

@@ -1,0 +1,168 @@
+#include "dtensor/tensor/autograd.h"
+
+#include <utility>
+
+#include "dtensor/base/error.h"
+#include "dtensor/tensor/backward.h"
+#include "dtensor/tensor/dtensor_impl.h"
+#include "dtensor/tensor/kernels.h"
+
+namespace dtensor {
+namespace {
+
+// Numbers the nodes of a rank. All ranks of a mesh make the same nodes in the same order.
+struct NodeClock {
+  int64_t next = 0;
+};
+
+// Does this rank's part of `grad` count where P(sum) joins it? The value of an R one is at
+// coordinate 0 of every mesh dim that the other is Partial on.
+bool counts_here(const DTensor& grad, const DTensor& other) {
+  const auto& at = grad.mesh().coordinate();
+  for (int m = 0; at && m < grad.mesh().ndim(); ++m) {
+    if (other.layout().placement(m).is_partial() && grad.layout().placement(m).is_replicate() &&
+        (*at)[m] != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The layout of a + b: Partial where one of them is.
+Layout joined_layout(const DTensor& a, const DTensor& b) {
+  Layout to = a.layout();
+  bool fits = a.mesh() == b.mesh() && a.shape() == b.shape() && a.dtype() == b.dtype();
+  for (int m = 0; fits && m < a.mesh().ndim(); ++m) {
+    const Placement p = a.layout().placement(m);
+    const Placement q = b.layout().placement(m);
+    if (q.is_partial() && p.is_replicate()) {
+      to = to.with(m, q);
+    } else {
+      fits = p == q || (p.is_partial() && q.is_replicate());
+    }
+  }
+  if (!fits) {
+    throw InternalError("two gradients of one tensor do not fit: " + internal::describe(a) +
+                        " and " + internal::describe(b));
+  }
+  return to;
+}
+
+}  // namespace
+
+bool grad_enabled() { return Context::current().slot<GradMode>().enabled; }
+
+Node::Node(std::string_view op, std::span<const DTensor> inputs, std::span<const DTensor> outputs,
+           BackwardFn backward, const Options& options)
+    : op_(op),
+      backward_(std::move(backward)),
+      options_(options),
+      sequence_(Context::current().slot<NodeClock>().next++) {
+  for (const DTensor& in : inputs) {
+    Edge& edge = inputs_.emplace_back();
+    if (!in.defined() || !in.requires_grad()) continue;
+    edge.node = in.impl()->node;
+    edge.output = in.impl()->output;
+    if (edge.node == nullptr) edge.leaf = in;
+  }
+  for (const DTensor& out : outputs) outputs_.push_back({out.layout(), out.dtype(), {}});
+}
+
+// A long chain of nodes is taken apart in a loop: destructors that call each other would need a
+// stack as deep as the graph.
+Node::~Node() {
+  std::vector<std::shared_ptr<Node>> chain;
+  const auto take = [&chain](Node& node) {
+    for (Edge& edge : node.inputs_) {
+      if (edge.node != nullptr && edge.node.use_count() == 1) chain.push_back(std::move(edge.node));
+    }
+  };
+  take(*this);
+  while (!chain.empty()) {
+    const std::shared_ptr<Node> node = std::move(chain.back());
+    chain.pop_back();
+    take(*node);
+  }
+}
+
+void record(std::string_view op, std::span<const DTensor> inputs, std::span<DTensor> outputs,
+            BackwardFn backward, const Node::Options& options) {
+  if (!grad_enabled()) return;
+  bool wanted = false;
+  for (const DTensor& in : inputs) wanted = wanted || (in.defined() && in.requires_grad());
+  if (!wanted) return;
+  for (DTensor& out : outputs) {
+    if (out.requires_grad()) out = out.detach();  // a handle of its own
+  }
+  const auto node = std::make_shared<Node>(op, inputs, outputs, std::move(backward), options);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!is_floating(outputs[i].dtype())) continue;
+    outputs[i].impl()->node = node;
+    outputs[i].impl()->output = static_cast<int>(i);
+  }
+}
+
+DTensor accumulate(const DTensor& a, const DTensor& b) {
+  if (!a.defined()) return b;
+  if (!b.defined()) return a;
+  const Layout to = joined_layout(a, b);
+  if (!a.has_local()) return DTensor(a.dtype(), to, a.mesh());
+  // x + -0.0 is x: where only one of the two has a value here, that is the sum.
+  const bool left = counts_here(a, b);
+  const bool right = counts_here(b, a);
+  Tensor sum;
+  if (left && right) {
+    sum = Tensor::empty(a.local_tensor().shape(), a.dtype());
+    kernels::add(a.local_tensor(), b.local_tensor(), sum);
+  } else if (left || right) {
+    sum = (left ? a : b).local_tensor();
+  } else {
+    sum = Tensor::full(a.local_tensor().shape(), -0.0, a.dtype());
+  }
+  return DTensor(sum, to, a.mesh());
+}
+
+void add_grad_hook(const DTensor& t, GradHook hook) {
+  internal_check(t.defined(), "a hook on an undefined tensor");
+  if (!t.requires_grad()) {
+    throw ArgumentError("add_grad_hook on " + internal::describe(t) +
+                        ", which requires no grad: the hook would never run");
+  }
+  DTensor::Impl& impl = *t.impl();
+  auto& hooks = impl.node == nullptr ? impl.hooks
+                                     : impl.node->outputs_[static_cast<size_t>(impl.output)].hooks;
+  hooks.push_back(std::move(hook));
+}
+
+DTensor with_backward_hook(const DTensor& t, std::function<void()> hook) {
+  if (!grad_enabled() || !t.requires_grad()) return t;
+  DTensor out = t.detach();
+  record("backward_hook", {&t, 1}, {&out, 1},
+         [hook = std::move(hook)](std::span<const DTensor> grads) {
+           hook();
+           return std::vector<DTensor>(grads.begin(), grads.end());
+         },
+         {.passes_partial = true});
+  return out;
+}
+
+void on_backward_end(std::function<void()> f) {
+  internal_check(Context::current().slot<BackwardMode>().running,
+                 "on_backward_end outside a backward pass");
+  Context::current().slot<BackwardEnd>().callbacks.push_back(std::move(f));
+}
+
+Saved::Saved(const DTensor& t, std::string_view op) : tensor_(t.detach()), op_(op) {
+  if (tensor_.has_local()) version_ = tensor_.local_tensor().storage()->version();
+}
+
+DTensor Saved::value() const {
+  if (tensor_.defined() && tensor_.has_local() &&
+      tensor_.local_tensor().storage()->version() != version_) {
+    throw Error("backward of " + op_ + " needs a tensor, " + internal::describe(tensor_) +
+                ", that was written in place since; write after backward, or into a copy");
+  }
+  return tensor_;
+}
+
+}  // namespace dtensor

@@ -1,0 +1,240 @@
+#include "dtensor/tensor/backward.h"
+
+#include <string>
+#include <utility>
+
+#include "dtensor/base/error.h"
+
+namespace dtensor {
+namespace {
+
+// Lets hooks see, and change, a complete gradient.
+DTensor run_hooks(const std::vector<GradHook>& hooks, DTensor grad) {
+  for (const GradHook& hook : hooks) {
+    if (!grad.defined()) break;
+    grad = hook(grad);
+  }
+  return grad;
+}
+
+// A leaf's gradient is memory of its own: clipping and optimizers write into it.
+DTensor own(const DTensor& grad) {
+  if (!grad.has_local()) return grad;
+  const Tensor& t = grad.local_tensor();
+  const bool alone = t.storage().use_count() == 1 && grad.impl().use_count() == 1 &&
+                     t.size_bytes() == t.storage()->size_bytes() && t.is_contiguous();
+  return alone ? grad : DTensor(t.clone(), grad.layout(), grad.mesh());
+}
+
+DTensor seed_of(const DTensor& loss) {
+  const Layout to = internal::dual(loss.layout(), loss.layout(), false, "loss");
+  if (!loss.has_local()) return DTensor(loss.dtype(), to, loss.mesh());
+  return DTensor(Tensor::full(loss.local_tensor().shape(), 1.0, loss.dtype()), to, loss.mesh());
+}
+
+void run_callbacks() {
+  auto& end = Context::current().slot<BackwardEnd>();
+  while (!end.callbacks.empty()) {
+    const auto callbacks = std::exchange(end.callbacks, {});
+    for (const auto& f : callbacks) f();
+  }
+}
+
+}  // namespace
+
+Layout internal::dual(const Layout& grad, const Layout& tensor, bool passes, std::string_view op) {
+  Layout want = tensor;
+  for (int m = 0; m < tensor.mesh().ndim(); ++m) {
+    const Placement p = tensor.placement(m);
+    if (p.is_partial() && p.op() != PartialOp::kSum) {
+      throw PlacementError("backward of " + std::string(op) +
+                           ": the gradient of a tensor that is " + to_string(p) +
+                           " on mesh dim \"" + tensor.mesh().name(m) +
+                           "\" is not defined; redistribute it to R before the reduction");
+    }
+    if (p.is_partial()) want = want.with(m, Replicate());
+    if (p.is_replicate() && passes && grad.placement(m).is_partial()) {
+      want = want.with(m, grad.placement(m));
+    }
+  }
+  return want;
+}
+
+DTensor internal::move_grad(const DTensor& grad, const Layout& to, std::string_view op,
+                            std::string_view of, CallSite site) {
+  if (grad.layout() == to || equal_boundaries(grad.layout(), to)) return grad;
+  if (!grad.has_local()) return DTensor(grad.dtype(), to, grad.mesh());
+  const MoveItem item{.local = grad.local_tensor(), .from = grad.layout(), .to = to};
+  const MoveOptions options{.op = op, .cause = Cause::kAdjoint, .of = of, .site = site};
+  return DTensor(move_local(grad.mesh(), item, options), to, grad.mesh());
+}
+
+void BackwardPass::run(const DTensor& loss) {
+  const ScopedSlot<GradMode> no_grad(GradMode{false});
+  const ScopedSlot<BackwardMode> mode(BackwardMode{.running = true, .defer = options_.defer});
+  const ScopedSlot<BackwardEnd> end(BackwardEnd{});
+  try {
+    if (loss.is_leaf()) {
+      finish_leaf({loss, 0, seed_of(loss)});
+    } else {
+      const auto& root = loss.impl()->node;
+      count_edges(root);
+      pending(root).grads[static_cast<size_t>(loss.impl()->output)] = seed_of(loss);
+      ready_.emplace(root->sequence_, root.get());
+      run_ready();
+    }
+    finish_resolving();
+  } catch (...) {
+    try {
+      run_callbacks();
+    } catch (...) {  // the first error is the one to tell
+    }
+    throw;
+  }
+  run_callbacks();
+}
+
+BackwardPass::PendingNode& BackwardPass::pending(const std::shared_ptr<Node>& node) {
+  PendingNode& state = nodes_[node.get()];
+  if (state.node == nullptr) {
+    state.node = node;
+    state.grads.resize(node->outputs_.size());
+  }
+  return state;
+}
+
+// Counts for every node and leaf how many edges lead to it from nodes that the loss depends on.
+void BackwardPass::count_edges(const std::shared_ptr<Node>& root) {
+  std::vector<const Node*> stack{pending(root).node.get()};
+  while (!stack.empty()) {
+    const Node* node = stack.back();
+    stack.pop_back();
+    if (node->backward_ == nullptr) {
+      throw Error("backward a second time through " + node->op_ +
+                  ": its saved tensors are gone; call the first backward with "
+                  "{.retain_graph = true}");
+    }
+    for (const Node::Edge& edge : node->inputs_) {
+      if (edge.node != nullptr) {
+        if (nodes_.find(edge.node.get()) == nodes_.end()) stack.push_back(edge.node.get());
+        ++pending(edge.node).missing;
+      } else if (edge.leaf.defined()) {
+        PendingLeaf& state = leaves_[edge.leaf.impl().get()];
+        state.leaf = edge.leaf;
+        ++state.missing;
+      }
+    }
+  }
+}
+
+void BackwardPass::run_ready() {
+  while (!ready_.empty()) {
+    const auto latest = std::prev(ready_.end());
+    auto state = nodes_.extract(latest->second);
+    ready_.erase(latest);
+    run_node(std::move(state.mapped()));
+  }
+}
+
+void BackwardPass::run_node(PendingNode state) {
+  Node& node = *state.node;
+  bool any = node.options_.always;
+  for (size_t i = 0; i < state.grads.size(); ++i) {
+    DTensor& grad = state.grads[i];
+    const Node::Output& output = node.outputs_[i];
+    grad = run_hooks(output.hooks, std::move(grad));
+    if (!grad.defined()) continue;
+    any = true;
+    const Layout to =
+        internal::dual(grad.layout(), output.layout, node.options_.passes_partial, node.op_);
+    grad = internal::move_grad(grad, to, "resolve", node.op_, node.options_.site);
+  }
+  std::vector<DTensor> grads(node.inputs_.size());
+  if (any) {
+    grads = node.backward_(state.grads);
+    internal_check(grads.size() == node.inputs_.size(),
+                   "a backward function gave another number of gradients than inputs");
+  }
+  state.grads.clear();
+  if (!options_.retain_graph) node.backward_ = nullptr;
+  for (size_t i = 0; i < grads.size(); ++i) {
+    deliver(node, node.inputs_[i], std::move(grads[i]));
+  }
+}
+
+// Adds a gradient to what has come for the edge's target, which is ready after the last one.
+void BackwardPass::deliver(const Node& from, const Node::Edge& edge, DTensor grad) {
+  const bool to_node = edge.node != nullptr;
+  if (!to_node && !edge.leaf.defined()) return;
+  const Layout& layout =
+      to_node ? edge.node->outputs_[static_cast<size_t>(edge.output)].layout : edge.leaf.layout();
+  const DType dtype =
+      to_node ? edge.node->outputs_[static_cast<size_t>(edge.output)].dtype : edge.leaf.dtype();
+  if (grad.defined()) {
+    if (grad.shape() != layout.shape() || grad.dtype() != dtype ||
+        !(grad.layout().mesh() == layout.mesh())) {
+      throw InternalError("backward of " + from.op_ + " gave " + internal::describe(grad) +
+                          " as the gradient of a " + std::string(name_of(dtype)) +
+                          to_string(layout.shape()) + " " + to_string(layout.spec()));
+    }
+    const Layout to = internal::dual(grad.layout(), layout, true, from.op_);
+    grad = internal::move_grad(grad, to, "conform", from.op_, from.options_.site);
+  }
+  if (to_node) {
+    PendingNode& state = nodes_.at(edge.node.get());
+    DTensor& slot = state.grads[static_cast<size_t>(edge.output)];
+    slot = accumulate(slot, grad);
+    if (--state.missing == 0) ready_.emplace(edge.node->sequence_, edge.node.get());
+    return;
+  }
+  PendingLeaf& state = leaves_.at(edge.leaf.impl().get());
+  state.grad = accumulate(state.grad, grad);
+  grad = DTensor();
+  if (--state.missing > 0) return;
+  auto complete = leaves_.extract(edge.leaf.impl().get());
+  finish_leaf(std::move(complete.mapped()));
+}
+
+// The leaf rule: the gradient is resolved to the leaf's own placement, unless deferred. What was
+// left Partial by an earlier backward joins first, so that it is resolved once.
+void BackwardPass::finish_leaf(PendingLeaf state) {
+  DTensor::Impl& leaf = *state.leaf.impl();
+  DTensor grad = run_hooks(leaf.hooks, std::exchange(state.grad, {}));
+  if (!grad.defined()) return;
+  DTensor before = std::exchange(leaf.grad, {});
+  if (before.defined() && (options_.defer || before.spec().has_partial())) {
+    grad = accumulate(std::exchange(before, {}), grad);
+  }
+  const Layout to = internal::dual(grad.layout(), leaf.layout, options_.defer, "leaf");
+  if (grad.layout() == to || equal_boundaries(grad.layout(), to) || !grad.has_local()) {
+    if (!grad.has_local()) grad = DTensor(grad.dtype(), to, leaf.mesh);
+    leaf.grad = before.defined() ? accumulate(before, grad) : own(grad);
+    return;
+  }
+  // Its reduction goes on while earlier nodes run.
+  std::vector<MoveItem> items;
+  items.push_back({.local = grad.local_tensor(), .from = grad.layout(), .to = to});
+  const MoveOptions options{.op = "leaf", .cause = Cause::kAdjoint, .of = "leaf"};
+  resolving_.push_back(
+      {state.leaf, to, Move::start(leaf.mesh, std::move(items), options), std::move(before)});
+}
+
+void BackwardPass::finish_resolving() {
+  while (!resolving_.empty()) {
+    Resolving r = std::move(resolving_.front());
+    resolving_.pop_front();
+    const DTensor grad(std::move(r.move.finish()[0]), r.to, r.leaf.mesh());
+    r.leaf.impl()->grad = r.add.defined() ? accumulate(r.add, grad) : grad;
+  }
+}
+
+void DTensor::backward(const BackwardOptions& options) {
+  if (numel() != 1 || !requires_grad()) {
+    throw ArgumentError("backward from " + internal::describe(*this) +
+                        (requires_grad() ? ": it has not one element; sum it first"
+                                         : ", which depends on no tensor that requires grad"));
+  }
+  BackwardPass(options).run(*this);
+}
+
+}  // namespace dtensor

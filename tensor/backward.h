@@ -1,0 +1,75 @@
+// BackwardPass: one run of backward. DTensor::backward makes it.
+
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "dtensor/tensor/autograd.h"
+#include "dtensor/tensor/dtensor_impl.h"
+#include "dtensor/tensor/move.h"
+
+namespace dtensor {
+
+class BackwardPass {
+ public:
+  explicit BackwardPass(const DTensor::BackwardOptions& options) : options_(options) {}
+  void run(const DTensor& loss);
+
+ private:
+  struct PendingNode {
+    std::shared_ptr<Node> node;
+    int missing = 0;  // edges that have not brought their gradient yet
+    std::vector<DTensor> grads;
+  };
+  struct PendingLeaf {
+    DTensor leaf;
+    int missing = 0;
+    DTensor grad;
+  };
+  // A leaf's gradient under way to its placement.
+  struct Resolving {
+    DTensor leaf;
+    Layout to;
+    Move move;
+    DTensor add;  // joins it then, where defined
+  };
+
+  void count_edges(const std::shared_ptr<Node>& root);
+  PendingNode& pending(const std::shared_ptr<Node>& node);
+  void run_ready();
+  void run_node(PendingNode state);
+  void deliver(const Node& from, const Node::Edge& edge, DTensor grad);
+  void finish_leaf(PendingLeaf state);
+  void finish_resolving();
+
+  DTensor::BackwardOptions options_;
+  std::unordered_map<const Node*, PendingNode> nodes_;
+  std::unordered_map<const DTensor::Impl*, PendingLeaf> leaves_;
+  std::map<int64_t, const Node*> ready_;  // by sequence: the latest is run first
+  std::deque<Resolving> resolving_;
+};
+
+// What on_backward_end was given: a slot of the Context, empty outside a pass.
+struct BackwardEnd {
+  std::vector<std::function<void()>> callbacks;
+};
+
+namespace internal {
+
+// The gradient of a tensor of this layout, brought to what may go on: cut like the tensor, R where
+// that is P(sum), and R where it is R unless `passes` lets P(sum) be. PlacementError for a tensor
+// that is P(min), P(max) or P(prod).
+Layout dual(const Layout& grad, const Layout& tensor, bool passes, std::string_view op);
+
+// `grad` by a new layout: no autograd, entered as an adjoint.
+DTensor move_grad(const DTensor& grad, const Layout& to, std::string_view op, std::string_view of,
+                  CallSite site);
+
+}  // namespace internal
+}  // namespace dtensor

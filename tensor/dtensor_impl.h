@@ -1,0 +1,33 @@
+// What is behind a DTensor handle, for the files of this package.
+
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/tensor/autograd.h"
+#include "dtensor/tensor/dtensor.h"
+
+namespace dtensor {
+
+struct DTensor::Impl {
+  Tensor local;  // undefined where this rank is outside the mesh
+  DType dtype = DType::kFloat32;
+  Layout layout;
+  DeviceMesh mesh;
+
+  bool requires_grad = false;   // as a leaf
+  DTensor grad;                 // of a leaf
+  std::vector<GradHook> hooks;  // of a leaf; others keep theirs in their node
+  std::shared_ptr<Node> node;   // that made it
+  int output = 0;               // which of the node's outputs it is
+};
+
+namespace internal {
+
+// "x f32[4,4] [tp:S(0)]" without the name: for messages.
+std::string describe(const DTensor& t);
+
+}  // namespace internal
+}  // namespace dtensor

@@ -1,0 +1,171 @@
+#include "dtensor/tensor/factory.h"
+
+#include "dtensor/base/philox.h"
+#include "dtensor/tensor/convert.h"
+#include "dtensor/tensor/kernels.h"
+#include "dtensor/tensor/step.h"
+#include "dtensor/tensor/strided.h"
+
+namespace dtensor {
+namespace {
+
+std::span<const Placement> span_of(std::initializer_list<Placement> placements) {
+  return {placements.begin(), placements.size()};
+}
+
+// Does this rank hold the identity of a Partial tensor instead of its value?
+bool holds_identity(const Layout& layout, const Coordinate& at) {
+  if (!layout.spec().has_partial()) return false;
+  const PartialOp op = layout.spec().partial_op();
+  if (op == PartialOp::kMin || op == PartialOp::kMax) return false;
+  for (int m = 0; m < layout.mesh().ndim(); ++m) {
+    if (layout.placement(m).is_partial() && at[m] != 0) return true;
+  }
+  return false;
+}
+
+// A tensor whose piece is written by make(piece, its box); what Partial asks for is done here.
+template <class Make>
+DTensor make_pieces(const Layout& layout, const DeviceMesh& mesh, DType dtype, const Make& make) {
+  const auto& at = mesh.coordinate();
+  if (mesh.defined() && !at) return DTensor(dtype, layout, mesh);
+  const Box box = layout.box(at.value_or(Coordinate{}));
+  const Tensor piece = Tensor::empty(box.size, dtype);
+  if (at && holds_identity(layout, *at)) {
+    kernels::fill(piece, internal::identity_of(layout.spec().partial_op(), dtype));
+  } else {
+    make(piece, box);
+  }
+  return mesh.defined() ? DTensor(piece, layout, mesh) : DTensor(piece);
+}
+
+template <class Make>
+DTensor make_pieces(const Shape& shape, const DeviceMesh& mesh,
+                    std::span<const Placement> placements, DType dtype, const Make& make) {
+  check_shape(shape, "a new tensor");
+  return make_pieces(Layout(mesh.layout(), shape, placements), mesh, dtype, make);
+}
+
+// Writes draw(global row-major index) * factor to every element.
+template <class Draw>
+void fill_random(const Tensor& piece, const Box& box, const Shape& global, double factor,
+                 const Draw& draw) {
+  const Shape rows = contiguous_strides(global);
+  int64_t first = 0;
+  for (int d = 0; d < global.ndim(); ++d) first += box.offset[d] * rows[d];
+  visit_dtype(piece.dtype(), [&](auto type) {
+    using T = decltype(type);
+    T* out = piece.numel() > 0 ? piece.data<T>() : nullptr;
+    internal::for_each_row<2>(
+        piece.shape(), {piece.strides(), rows},
+        [&](const internal::Offsets<2>& at, int64_t n, const internal::Offsets<2>& step) {
+          for (int64_t k = 0; k < n; ++k) {
+            const auto index = static_cast<uint64_t>(first + at[1] + k * step[1]);
+            const double x = factor * static_cast<double>(draw(index));
+            out[at[0] + k * step[0]] = internal::convert<T>(x);
+          }
+        });
+  });
+}
+
+}  // namespace
+
+DTensor distribute(const Tensor& full, const DeviceMesh& mesh, const Layout& layout) {
+  if (!(full.shape() == layout.shape())) {
+    throw ArgumentError("distribute: the tensor has shape " + to_string(full.shape()) +
+                        ", the layout " + to_string(layout.shape()) +
+                        "; give the whole tensor on every rank");
+  }
+  const Box whole{Shape::filled(full.ndim(), 0), full.shape()};
+  return make_pieces(layout, mesh, full.dtype(), [&](const Tensor& piece, const Box& box) {
+    kernels::copy(internal::part_of(full, whole, box), piece);
+  });
+}
+
+DTensor distribute(const Tensor& full, const DeviceMesh& mesh,
+                   std::span<const Placement> placements) {
+  return distribute(full, mesh, Layout(mesh.layout(), full.shape(), placements));
+}
+
+DTensor distribute(const Tensor& full, const DeviceMesh& mesh,
+                   std::initializer_list<Placement> placements) {
+  return distribute(full, mesh, span_of(placements));
+}
+
+DTensor zeros(const Shape& shape, const DeviceMesh& mesh, std::span<const Placement> placements,
+              const FactoryOptions& options) {
+  return full(shape, 0.0, mesh, placements, options);
+}
+
+DTensor full(const Shape& shape, double value, const DeviceMesh& mesh,
+             std::span<const Placement> placements, const FactoryOptions& options) {
+  return make_pieces(shape, mesh, placements, options.dtype,
+                     [&](const Tensor& piece, const Box&) { kernels::fill(piece, value); });
+}
+
+DTensor randn(const Shape& shape, const DeviceMesh& mesh, std::span<const Placement> placements,
+              const FactoryOptions& options) {
+  const uint64_t stream = stream_of(options.stream);
+  return make_pieces(
+      shape, mesh, placements, options.dtype, [&](const Tensor& piece, const Box& box) {
+        fill_random(piece, box, shape, 1.0,
+                    [&](uint64_t index) { return philox_normal(options.seed, stream, index); });
+      });
+}
+
+DTensor uniform(const Shape& shape, const DeviceMesh& mesh, std::span<const Placement> placements,
+                const FactoryOptions& options) {
+  const uint64_t stream = stream_of(options.stream);
+  return make_pieces(
+      shape, mesh, placements, options.dtype, [&](const Tensor& piece, const Box& box) {
+        fill_random(piece, box, shape, 1.0,
+                    [&](uint64_t index) { return philox_uniform(options.seed, stream, index); });
+      });
+}
+
+DTensor zeros(const Shape& shape, const DeviceMesh& mesh,
+              std::initializer_list<Placement> placements, const FactoryOptions& options) {
+  return zeros(shape, mesh, span_of(placements), options);
+}
+
+DTensor full(const Shape& shape, double value, const DeviceMesh& mesh,
+             std::initializer_list<Placement> placements, const FactoryOptions& options) {
+  return full(shape, value, mesh, span_of(placements), options);
+}
+
+DTensor randn(const Shape& shape, const DeviceMesh& mesh,
+              std::initializer_list<Placement> placements, const FactoryOptions& options) {
+  return randn(shape, mesh, span_of(placements), options);
+}
+
+DTensor uniform(const Shape& shape, const DeviceMesh& mesh,
+                std::initializer_list<Placement> placements, const FactoryOptions& options) {
+  return uniform(shape, mesh, span_of(placements), options);
+}
+
+DTensor arange(int64_t n, const DTensor& like, const FactoryOptions& options) {
+  return constant(Tensor::arange(n, options.dtype), like);
+}
+
+DTensor constant(const Tensor& value, const DTensor& like) {
+  const DeviceMesh& mesh = like.mesh();
+  if (!mesh.defined()) return DTensor(value);
+  const Layout layout = Layout::replicated(mesh.layout(), value.shape());
+  return mesh.coordinate() ? DTensor(value, layout, mesh) : DTensor(value.dtype(), layout, mesh);
+}
+
+void fill_normal(const DTensor& t, double std, uint64_t seed, std::string_view stream) {
+  if (!t.has_local()) return;
+  const Coordinate at = t.mesh().coordinate().value_or(Coordinate{});
+  const Tensor& piece = t.local_tensor();
+  if (holds_identity(t.layout(), at)) {
+    kernels::fill(piece, internal::identity_of(t.spec().partial_op(), t.dtype()));
+    return;
+  }
+  const uint64_t key = stream_of(stream);
+  fill_random(piece, t.layout().box(at), t.shape(), std,
+              [&](uint64_t index) { return philox_normal(seed, key, index); });
+  piece.storage()->bump_version();
+}
+
+}  // namespace dtensor

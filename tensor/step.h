@@ -1,0 +1,61 @@
+// CommStep: one collective of a plan, for a list of tensors; and the local steps.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/comm/comm.h"
+#include "dtensor/placement/reshard_plan.h"
+#include "dtensor/tensor/tensor.h"
+
+namespace dtensor::internal {
+
+// The view of `box` in a tensor that holds `whole`.
+Tensor part_of(const Tensor& tensor, const Box& whole, const Box& box);
+
+// Where `box` begins in the contiguous memory of `whole`; none where it is not one run there.
+std::optional<int64_t> run_offset(const Box& whole, const Box& box);
+
+// The number that changes nothing in a reduction. -0.0 for sums: x + -0.0 is x, also for x = -0.0.
+double identity_of(PartialOp op, DType dtype);
+
+// What one tensor brings to a step, on this rank.
+struct StepItem {
+  const ReshardStep* step = nullptr;
+  const RankStep* mine = nullptr;
+  Tensor in;
+  Tensor into = {};  // memory for the result, where given
+};
+
+// A step without messages. The input itself where there is nothing to do.
+Tensor run_local(const StepItem& item);
+
+class CommStep {
+ public:
+  // Issues the step of all items (of one kind, on one group) on `comm`. `calls` in all.
+  static CommStep start(comm::Comm& comm, std::vector<StepItem> items, std::string_view label);
+  int calls() const { return static_cast<int>(works_.size()); }
+  // Waits; the results by item.
+  std::vector<Tensor> finish();
+
+ private:
+  // A box of a result that arrives apart and is copied into its place.
+  struct Unpack {
+    Tensor from;
+    Tensor to;
+  };
+  void gather(comm::Comm& comm, const comm::CallOptions& options);
+  void reduce_scatter(comm::Comm& comm, const comm::CallOptions& options);
+  void all_reduce(comm::Comm& comm, const comm::CallOptions& options);
+  void exchange(comm::Comm& comm, const comm::CallOptions& options);
+
+  std::vector<StepItem> items_;
+  std::vector<Tensor> results_;
+  std::vector<comm::Work> works_;
+  std::vector<Unpack> unpack_;
+};
+
+}  // namespace dtensor::internal
