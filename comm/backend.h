@@ -7,29 +7,12 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "dtensor/comm/call.h"
 #include "dtensor/comm/capabilities.h"
-#include "dtensor/comm/comm.h"
-#include "dtensor/comm/segments.h"
 #include "dtensor/comm/types.h"
 
 namespace dtensor::comm {
-
-// One call, with everything that ranks compare. Owns copies of what the user passed.
-struct Call {
-  OpKind op = OpKind::kBarrier;
-  int64_t sequence = 0;
-  int root = 0;
-  ReduceOp reduce = ReduceOp::kSum;
-  std::vector<ConstBuffer> in;  // one per item of a list
-  std::vector<Buffer> out;
-  std::vector<Segments> segments;  // one per item; for all_to_all_v: {to, from}
-  std::vector<P2P> legs;           // of an exchange
-  std::string label;
-  Deadline deadline;     // resolved
-  uint64_t history = 0;  // rolling hash of the calls before this one
-};
 
 class Backend {
  public:
@@ -39,6 +22,7 @@ class Backend {
   // Blocks until the call is complete on this rank. Throws CommError; then nothing is written to
   // the buffers any more. Called by one thread at a time, in the order of sequence.
   virtual void run(const Call& call) = 0;
+  // See Comm::group and Comm::abort. abort may be called from any thread and does not block.
   virtual std::shared_ptr<Backend> group(std::span<const int> ranks, std::string_view name) = 0;
   virtual void abort(std::string_view reason) noexcept = 0;
   virtual const Capabilities& capabilities() const = 0;

@@ -29,14 +29,8 @@
 namespace dtensor::comm {
 
 class Backend;  // dtensor/comm/backend.h
+struct Call;
 class Lane;
-
-// What a Comm has done so far, on this rank.
-struct Counters {
-  int64_t calls = 0;
-  int64_t payload_bytes_sent = 0;  // data
-  int64_t wire_bytes_sent = 0;     // data and headers, as handed to the transport
-};
 
 class Comm {
  public:
@@ -109,9 +103,13 @@ class Comm {
   int64_t generation() const;
 
  private:
+  Work submit(Call call);
+
   std::shared_ptr<Backend> backend_;
-  std::unique_ptr<Lane> lane_;
+  std::shared_ptr<Lane> lane_;
   std::string name_;
+  int64_t next_ = 0;      // number of the next call
+  uint64_t history_ = 0;  // rolling hash of the calls so far
 };
 
 }  // namespace dtensor::comm

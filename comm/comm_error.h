@@ -24,9 +24,9 @@ class CommError : public Error {
     bool proved = false;  // false: suspected
     OpInfo op = {};       // the operation that this rank was in
     std::chrono::nanoseconds elapsed{0};
-    std::string comm;    // the Comm's name
-    int size = 0;        // its number of ranks
-    std::string detail;  // "connection reset"; for a mismatch both calls with their ranks
+    std::string comm = {};    // the Comm's name
+    int size = 0;             // its number of ranks
+    std::string detail = {};  // "connection reset"; for a mismatch both calls with their ranks
   };
   // The message is composed from the fields.
   explicit CommError(Fields fields);

@@ -22,7 +22,7 @@ struct Verdict {
   CommErrorKind kind = CommErrorKind::kAborted;
   int culprit = -1;  // rank of the world
   bool proved = false;
-  std::string detail;
+  std::string detail = {};
 };
 
 // Where a rank is on a Comm: the call it is in or last made, and the hash of all its calls so far.
@@ -58,7 +58,7 @@ class Control {
   // Does not block.
   struct Loss {
     bool proved = false;
-    std::string detail;  // "connection reset"
+    std::string detail = {};  // "connection reset"
   };
   virtual std::optional<Loss> lost(int rank) = 0;
   // Called from a thread of the Control after every new verdict or loss. Short; must not call

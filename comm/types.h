@@ -84,4 +84,11 @@ struct OpInfo {
   std::string label;
 };
 
+// What a Comm has done so far, on this rank.
+struct Counters {
+  int64_t calls = 0;
+  int64_t payload_bytes_sent = 0;  // data
+  int64_t wire_bytes_sent = 0;     // data and headers, as handed to the transport
+};
+
 }  // namespace dtensor::comm

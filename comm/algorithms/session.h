@@ -1,0 +1,100 @@
+// Session: one call in progress on one rank: it agrees with the others that all are in the same
+// call, and moves data. The collectives are written over it.
+
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dtensor/comm/algorithms/frame.h"
+#include "dtensor/comm/algorithms/standing.h"
+#include "dtensor/comm/call.h"
+#include "dtensor/comm/transport.h"
+
+namespace dtensor::comm {
+
+// What a Comm's calls share: its place in the world and its account.
+struct Link {
+  std::shared_ptr<Transport> transport;
+  std::shared_ptr<Standing> standing;
+  std::shared_ptr<Link> parent;  // of a group: its bytes count there, too
+  std::atomic<int64_t> calls{0};
+  std::atomic<int64_t> payload_bytes{0};
+  std::atomic<int64_t> wire_bytes{0};
+
+  void count(int64_t payload, int64_t wire);
+};
+
+// Contiguous memory; a sender's is only read.
+struct Piece {
+  void* data = nullptr;
+  int64_t count = 0;
+  DType dtype = DType::kFloat32;
+  int64_t bytes() const { return count * size_of(dtype); }
+};
+
+// What goes to, or comes from, one rank: pieces in an order that both know.
+using Parcel = std::vector<Piece>;
+
+// Ranks of a Comm make different calls.
+class CallsDiffer : public Error {
+ public:
+  CallsDiffer(int peer, const std::string& what) : Error(what), peer(peer) {}
+  int peer;
+};
+
+// Used by one thread. Throws TransportError and CallsDiffer.
+class Session {
+ public:
+  Session(Link& link, const Call& call);
+  ~Session();  // cancels what is under way
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  // The first step of every call: agrees on it with all ranks, and moves `send[p]` to rank p and
+  // `receive[p]` from rank p (this rank's own parcel is copied). No rank returns before all ranks
+  // have been found to be in the same call. When it returns, all memory of `send` may be written.
+  void begin(std::span<const Parcel> send, std::span<const Parcel> receive);
+  // Payload is what the operation has to move at least; where an algorithm sends more, for the sake
+  // of latency, it says here how much counts of what it sends from now on.
+  void set_payload(int64_t bytes);
+  // Moves more data, in a call that begin() agreed on.
+  void move(std::span<const Parcel> send, std::span<const Parcel> receive);
+
+ private:
+  struct Pending;  // a transfer and its peer
+  struct Packed;   // a receive that is unpacked when it is complete
+
+  void swap_frames(std::span<const Parcel> send, std::span<const Parcel> receive);
+  void roll_call();
+  void send_frame(int peer, std::span<const Piece> pieces);
+  void check_frame(int peer, std::span<const Piece> pieces, const Frame& frame);
+  void post_send(int peer, std::span<const Piece> pieces);
+  void post_receive(int peer, std::span<const Piece> pieces);
+  void post_one(bool sends, int peer, void* data, int64_t bytes);
+  void copy_own(std::span<const Parcel> send, std::span<const Parcel> receive);
+  void finish();
+  void count(int64_t payload, int64_t wire);
+  int world_rank(int peer) const;
+
+  Link& link_;
+  const Call& call_;
+  const int rank_;
+  const int size_;
+  const Header header_;
+  bool counts_payload_ = true;
+  std::vector<std::unique_ptr<Frame>> frames_;         // in flight
+  std::vector<std::unique_ptr<std::byte[]>> staging_;  // in flight
+  std::vector<Packed> packed_;
+  std::vector<Pending> pending_;  // last, so that it goes first: transfers use the memory above
+};
+
+}  // namespace dtensor::comm

@@ -1,0 +1,149 @@
+#include "dtensor/comm/algorithms/transport_comm.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "dtensor/base/error.h"
+#include "dtensor/comm/algorithms/collectives.h"
+#include "dtensor/comm/algorithms/session.h"
+#include "dtensor/comm/algorithms/standing.h"
+#include "dtensor/comm/hash.h"
+
+namespace dtensor::comm {
+namespace {
+
+// What all Comms of one rank share. The Watch goes first: it uses the rest.
+struct World {
+  explicit World(WorldParts given) : parts(std::move(given)), watch(parts.control) {
+    capabilities.backend = parts.backend;
+    capabilities.version = parts.version;
+    capabilities.support = transport_support;
+  }
+
+  WorldParts parts;
+  Capabilities capabilities;
+  Watch watch;
+};
+
+class TransportBackend : public Backend {
+ public:
+  TransportBackend(std::shared_ptr<World> world, uint64_t id, std::vector<int> members, int rank,
+                   std::shared_ptr<Link> parent)
+      : world_(std::move(world)), id_(id), rank_(rank), size_(static_cast<int>(members.size())) {
+    const WorldParts& parts = world_->parts;
+    link_ = std::make_shared<Link>();
+    link_->transport = parts.transport;
+    link_->parent = std::move(parent);
+    link_->standing = std::make_shared<Standing>(
+        Standing::Setting{id, rank, std::move(members), parts.control, parts.stall, parts.answer});
+    served_ = parts.control->serve(id, [standing = link_->standing] { return standing->where(); });
+    world_->watch.add(link_->standing);
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  const Capabilities& capabilities() const override { return world_->capabilities; }
+  const std::string& run_id() const override { return world_->parts.run_id; }
+  int64_t generation() const override { return world_->parts.generation; }
+
+  Counters counters() const override {
+    return {link_->calls.load(), link_->payload_bytes.load(), link_->wire_bytes.load()};
+  }
+
+  void abort(std::string_view reason) noexcept override {
+    link_->standing->request_abort(std::string(reason));
+    world_->watch.wake();
+  }
+
+  void run(const Call& call) override;
+  std::shared_ptr<Backend> group(std::span<const int> ranks, std::string_view name) override;
+
+ private:
+  [[noreturn]] void fail(const Verdict& verdict) const;
+
+  const std::shared_ptr<World> world_;
+  const uint64_t id_;
+  const int rank_;
+  const int size_;
+  std::shared_ptr<Link> link_;
+  std::shared_ptr<void> served_;
+  std::mutex mutex_;
+  std::set<uint64_t> groups_;  // guarded by mutex_; ids that group() has given
+};
+
+void TransportBackend::fail(const Verdict& verdict) const {
+  const auto& members = link_->standing->setting().members;
+  const auto at = std::ranges::find(members, verdict.culprit);
+  throw CommError({.kind = verdict.kind,
+                   .culprit = at == members.end() ? -1 : static_cast<int>(at - members.begin()),
+                   .proved = verdict.proved,
+                   .detail = verdict.detail});
+}
+
+void TransportBackend::run(const Call& call) {
+  Standing& standing = *link_->standing;
+  try {
+    standing.enter(call);
+    for (Link* link = link_.get(); link != nullptr; link = link->parent.get()) ++link->calls;
+    Session session(*link_, call);
+    run_collective(session, call);
+  } catch (const TransportError& e) {
+    fail(standing.conclude_transport(e));
+  } catch (const CallsDiffer& e) {
+    fail(standing.conclude_mismatch(e.peer, e.what()));
+  }
+  standing.leave();
+}
+
+std::shared_ptr<Backend> TransportBackend::group(std::span<const int> ranks,
+                                                 std::string_view name) {
+  const auto& members = link_->standing->setting().members;
+  uint64_t id = internal::mix(id_, name);
+  std::vector<int> world_ranks;
+  int mine = -1;
+  for (const int r : ranks) {
+    if (r < 0 || r >= size_) {
+      throw ArgumentError(
+          fmt::format("group \"{}\": rank {} is outside 0..{}", name, r, size_ - 1));
+    }
+    const int world_rank = members[static_cast<size_t>(r)];
+    if (std::ranges::find(world_ranks, world_rank) != world_ranks.end()) {
+      throw ArgumentError(fmt::format("group \"{}\": rank {} is named twice", name, r));
+    }
+    if (r == rank_) mine = static_cast<int>(world_ranks.size());
+    world_ranks.push_back(world_rank);
+    id = internal::mix(id, static_cast<uint64_t>(r));
+  }
+  if (mine < 0) {
+    throw ArgumentError(fmt::format(
+        "group \"{}\": rank {} is not among its ranks; only they make it", name, rank_));
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (!groups_.insert(id).second) {
+      throw ArgumentError(fmt::format(
+          "group \"{}\" of these ranks was made before; keep it, or give another name", name));
+    }
+  }
+  return std::make_shared<TransportBackend>(world_, id, std::move(world_ranks), mine, link_);
+}
+
+}  // namespace
+
+std::shared_ptr<Backend> make_transport_backend(WorldParts parts) {
+  const int rank = parts.transport->rank();
+  std::vector<int> members;
+  for (int r = 0; r < parts.transport->size(); ++r) members.push_back(r);
+  const uint64_t id = internal::mix(internal::mix(members.size(), parts.run_id),
+                                    static_cast<uint64_t>(parts.generation));
+  auto world = std::make_shared<World>(std::move(parts));
+  return std::make_shared<TransportBackend>(std::move(world), id, std::move(members), rank,
+                                            nullptr);
+}
+
+}  // namespace dtensor::comm

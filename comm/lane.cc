@@ -1,0 +1,110 @@
+#include "dtensor/comm/lane.h"
+
+#include <chrono>
+#include <utility>
+
+#include "dtensor/comm/work_state.h"
+
+namespace dtensor::comm {
+namespace {
+
+// How long ~Comm lets calls that nobody waited for go on; the other ranks may need them.
+constexpr std::chrono::seconds kDrain{10};
+
+}  // namespace
+
+Lane::Lane(std::shared_ptr<Backend> backend, std::string name)
+    : backend_(std::move(backend)), name_(std::move(name)) {}
+
+Lane::~Lane() { close(); }
+
+void Lane::check_alive() {
+  if (!dead_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(mutex_);
+  throw CommError(*first_error_);
+}
+
+std::shared_ptr<WorkState> Lane::submit(Call call, OpInfo info) {
+  auto state = std::make_shared<WorkState>(std::move(call), std::move(info), weak_from_this());
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(state);
+    if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
+  }
+  work_.notify_one();
+  return state;
+}
+
+void Lane::loop() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    work_.wait(lock, [&] { return (!queue_.empty() && !running_) || (stop_ && queue_.empty()); });
+    if (queue_.empty()) return;
+    run_first(lock);
+  }
+}
+
+void Lane::help(const WorkState& state) {
+  std::unique_lock lock(mutex_);
+  while (!state.ready()) {
+    if (running_) {
+      changed_.wait(lock);
+    } else if (!queue_.empty()) {
+      run_first(lock);
+    } else {
+      return;
+    }
+  }
+}
+
+void Lane::run_first(std::unique_lock<std::mutex>& lock) {
+  const auto state = std::move(queue_.front());
+  queue_.pop_front();
+  running_ = true;
+  std::optional<CommError::Fields> failure = first_error_;
+  lock.unlock();
+  if (!failure) {
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      backend_->run(state->call_);
+    } catch (const CommError& e) {
+      failure = e.fields();
+    } catch (const std::exception& e) {
+      backend_->abort(e.what());  // the other ranks would wait for this one
+      failure = CommError::Fields{.culprit = backend_->rank(), .proved = true, .detail = e.what()};
+    }
+    if (failure) {
+      failure->op = state->info_;
+      failure->comm = name_;
+      failure->size = backend_->size();
+      failure->elapsed = std::chrono::steady_clock::now() - start;
+    }
+  }
+  lock.lock();
+  if (failure && !first_error_) {
+    first_error_ = failure;
+    dead_.store(true, std::memory_order_release);
+  }
+  lock.unlock();
+  state->complete(std::move(failure));
+  lock.lock();
+  running_ = false;
+  changed_.notify_all();
+  if (!queue_.empty() || stop_) work_.notify_one();
+}
+
+void Lane::close() {
+  std::unique_lock lock(mutex_);
+  stop_ = true;
+  work_.notify_one();
+  const auto idle = [&] { return queue_.empty() && !running_; };
+  if (!changed_.wait_for(lock, kDrain, idle)) {
+    lock.unlock();
+    backend_->abort("its Comm was destroyed with calls under way");
+    lock.lock();
+  }
+  lock.unlock();
+  if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace dtensor::comm

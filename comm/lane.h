@@ -1,0 +1,59 @@
+// Lane: runs the calls of one Comm in the order of issue. A thread does it in the background; a
+// waiter who comes before that thread has taken the call runs it itself, so that a call that is
+// waited for at once costs no change of thread.
+
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "dtensor/comm/backend.h"
+#include "dtensor/comm/comm_error.h"
+
+namespace dtensor::comm {
+
+class WorkState;
+
+// Thread-safe.
+class Lane : public std::enable_shared_from_this<Lane> {
+ public:
+  Lane(std::shared_ptr<Backend> backend, std::string name);
+  ~Lane();
+
+  // Throws the Comm's first error where it is dead.
+  void check_alive();
+  std::shared_ptr<WorkState> submit(Call call, OpInfo info);
+  // Runs the calls up to `state` on this thread, unless another thread is at it; then waits for
+  // that one. Returns when `state` is complete.
+  void help(const WorkState& state);
+  // Lets calls that are under way finish for a while, then aborts them; ends the thread.
+  void close();
+
+ private:
+  void loop();
+  // Takes the first call and runs it. With `lock` held on entry and exit, released in between.
+  void run_first(std::unique_lock<std::mutex>& lock);
+
+  const std::shared_ptr<Backend> backend_;
+  const std::string name_;
+
+  std::mutex mutex_;
+  std::condition_variable work_;     // for the thread: there is a call to run, or the end
+  std::condition_variable changed_;  // for waiters: a run has ended
+  // Guarded by mutex_.
+  std::deque<std::shared_ptr<WorkState>> queue_;
+  bool running_ = false;  // some thread runs a call
+  bool stop_ = false;
+  std::optional<CommError::Fields> first_error_;
+
+  std::atomic<bool> dead_{false};
+  std::thread thread_;  // started by the first call
+};
+
+}  // namespace dtensor::comm
