@@ -1,12 +1,13 @@
 // Running an op: its rule gives the layouts, silent moves bring the inputs there, the kernel runs
-// on this rank's pieces, and a node is recorded.
+// on this rank's pieces, and a node is recorded. Every rank of the mesh runs the same ops in the
+// same order; what is decided here depends on layouts only, so an error is the same on all ranks.
 
 #pragma once
 
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,19 +20,23 @@ namespace dtensor::ops {
 // What a kernel sees besides its operands: where this rank's pieces lie in the global tensors.
 class KernelInfo {
  public:
+  KernelInfo(const Rule& rule, std::span<const DTensor> inputs, const Coordinate& at)
+      : rule_(rule), inputs_(inputs), at_(at) {}
   // The range of a letter's global indices that this rank holds.
   Range range(char letter) const;
   // The global length of a letter.
   int64_t size(char letter) const;
+  // The operand itself, for ops that have messages inside.
+  const DTensor& input(int index) const { return inputs_[static_cast<size_t>(index)]; }
 
-  const Rule* rule = nullptr;
-  std::span<const Layout> in;
-  std::span<const Layout> out;
-  Coordinate at;
+ private:
+  const Rule& rule_;
+  std::span<const DTensor> inputs_;
+  const Coordinate& at_;
 };
 
-// Operands are this rank's pieces, possibly strided or empty; a result has the shape
-// out[i].local_shape(at) and dtype as the op says.
+// Operands are this rank's pieces, possibly strided or empty; results have the local shapes that
+// the rule gives them.
 using Kernel = std::function<std::vector<Tensor>(const KernelInfo&, std::span<const Tensor>)>;
 // Inputs after their silent moves, and outputs; gives the gradient function.
 using MakeBackward =
@@ -42,24 +47,40 @@ struct OpCall {
   const Kernel& kernel;
   MakeBackward backward = {};  // none: outputs have no gradient
   bool allow_communicating = false;
+  std::optional<DType> dtype = {};  // of the outputs; that of the first input where not given
   CallSite site = {};
 };
 
 // Throws as apply_rule does. Operands on two meshes, or on none beside one on a mesh (scalars
-// excepted): PlacementError that shows replicate(x, mesh).
+// excepted, which count as R): PlacementError that shows replicate(x, mesh). Under
+// RedistributePolicy::kAuto the cheapest fix is made instead. On a rank outside the mesh no kernel
+// runs, and the results are handles.
 std::vector<DTensor> run(const OpCall& call, std::span<const DTensor> inputs);
 DTensor run1(const OpCall& call, std::initializer_list<DTensor> inputs);
 
-// A registered op: what the prover, `dtensor rules` and the docs go over.
-struct OpEntry {
-  std::string name;
-  Rule rule;  // with the letters of its sample
-  // Random inputs of a small size for the prover: whole tensors and the op applied to DTensors.
-  std::vector<Shape> sample_shapes;
-  std::vector<DType> sample_dtypes;
-  std::function<std::vector<DTensor>(std::span<const DTensor>)> call;
+// An irregular op of one input whose output layout is found otherwise (views).
+struct PlacedCall {
+  std::string_view op;
+  const Layout& out;
+  const std::function<Tensor(const Tensor& local, const Shape& local_shape)>& kernel;
+  std::function<DTensor(const DTensor& grad)> backward = {};  // a Partial gradient passes
+  CallSite site = {};
 };
-// All ops of the library; no registration at static-initialisation time.
-const std::vector<OpEntry>& all_ops();
+DTensor run_placed(const PlacedCall& call, const DTensor& input);
+
+// An operand that brings only a shape and its cuts, without Partial and without memory: for the
+// gradients of ops that drop letters.
+DTensor shape_operand(const DTensor& like);
+
+// A move made for an op: silent or automatic. Enters the ledger as such.
+enum class MoveReason { kSilent, kAutomatic };
+DTensor move_for_op(const DTensor& t, const Layout& to, MoveReason reason, CallSite site);
+
+// ArgumentError naming the op where an operand is undefined, or dtypes differ.
+void check_same_dtype(std::string_view op, std::initializer_list<DTensor> inputs);
+void check_floating(std::string_view op, const DTensor& x);
+
+// "abc" for three dims, from `first` on; up to kMaxDims.
+std::string letters_of(int ndim, char first = 'a');
 
 }  // namespace dtensor::ops

@@ -7,15 +7,17 @@
 // inputs are P (an R joins by the silent move R -> P), the inputs outside it are R.
 // A letter may be cut only where it is cut alike (dtensor/placement/layout.h) in every input that
 // has it; an input that is R there is sliced silently where that needs no message.
+// Outputs inherit the levels of the first input that has the letter.
 
 #pragma once
 
+#include <array>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "dtensor/base/dtype.h"
 #include "dtensor/placement/layout.h"
 #include "dtensor/placement/signature.h"
 
@@ -23,12 +25,41 @@ namespace dtensor {
 
 struct Rule {
   std::string op;                             // "matmul"
-  std::string letters;                        // "mk,kn->mn"
+  std::string letters;                        // "mk,kn->mn": a-z and A-Z, each once in an operand
   std::string uncut = {};                     // letters that may not be cut
   std::vector<std::vector<int>> linear = {};  // sets of inputs that the op is jointly linear in
   PartialOp reduce = PartialOp::kSum;         // of a letter cut away
   std::string communicating = {};             // letters whose cut needs messages inside the op
+  std::string_view ask = {};                  // what a call writes to ask for them
+  std::vector<std::string_view> names = {};   // of the inputs, for messages; a, b, c where missing
+
+  std::string name(int input) const;
+  bool may_cut(char letter, bool allow_communicating) const;
 };
+
+// The letters of one operand each.
+struct RuleLetters {
+  std::vector<std::string_view> in;
+  std::vector<std::string_view> out;
+};
+// Views into rule.letters. InternalError where it is not of that form.
+RuleLetters parse_letters(const Rule& rule);
+
+// The rows of one mesh dim that a rule allows, over R, S(d) and P(sum).
+PlacementSignature signature_of(const Rule& rule);
+
+// Global lengths by letter; -1 for letters that are not there. ArgumentError naming the letter and
+// both shapes where two inputs disagree, or an input has another number of dims.
+class LetterSizes {
+ public:
+  LetterSizes() { sizes_.fill(-1); }
+  int64_t operator[](char letter) const { return sizes_[static_cast<unsigned char>(letter)]; }
+  void set(char letter, int64_t size) { sizes_[static_cast<unsigned char>(letter)] = size; }
+
+ private:
+  std::array<int64_t, 128> sizes_;
+};
+LetterSizes check_sizes(const Rule& rule, const RuleLetters& letters, std::span<const Shape> in);
 
 // What a call of the op needs and gives.
 struct RuleResult {
@@ -36,29 +67,20 @@ struct RuleResult {
   std::vector<Layout> out;
   bool communicates = false;  // a communicating letter is cut
 };
-
-// The rows of one mesh dim that a rule allows, over R, S(d) and P(sum).
-PlacementSignature signature_of(const Rule& rule);
-
-// A way to make inputs fit that do not: the layouts to bring them to first, cheapest first by the
-// bytes received by the rank that receives most. Every other input joins by a silent move.
-struct Fix {
-  std::vector<Layout> in;
-  int64_t most_received = 0;  // elements
+// Why no row takes a call.
+struct RuleMismatch {
+  int mesh_dim = 0;
+  std::string why;
 };
-std::vector<Fix> fixes(const Rule& rule, std::span<const Layout> in);
-
-// Applies a rule to inputs that lie on one mesh. `allow_communicating` says whether the call asks
-// for communicating letters to be cut. Throws ArgumentError where sizes disagree, PlacementError
-// where no row fits: it names the op, the mesh dim, the placements given, and the two cheapest
-// fixes as code with the bytes received by the rank that receives most. `names` and `dtypes` of
-// the inputs are for the message.
-struct RuleOptions {
-  bool allow_communicating = false;
-  std::span<const std::string_view> names = {};
-  std::span<const DType> dtypes = {};
+struct RuleMatch {
+  RuleResult result;
+  std::optional<RuleMismatch> mismatch;  // then `result` says nothing
 };
-RuleResult apply_rule(const Rule& rule, std::span<const Layout> in,
-                      const RuleOptions& options = {});
+// Inputs lie on one mesh. `allow_communicating`: does the call ask for communicating letters to be
+// cut? ArgumentError as check_sizes.
+RuleMatch match_rule(const Rule& rule, std::span<const Layout> in, bool allow_communicating);
+
+// May `from` become `to` without being asked? Only by moves from R that need no message.
+bool is_silent_move(const Layout& from, const Layout& to);
 
 }  // namespace dtensor

@@ -1,0 +1,14 @@
+// Embedding: rows of a table by id.
+
+#pragma once
+
+#include "dtensor/tensor/dtensor.h"
+
+namespace dtensor {
+
+// table [v,h], ids [...] of int64 in [0, v) -> [...,h].
+//   rule  vh,...->...h: a cut v gives P(sum), each rank adding the rows that it holds. Ids are
+//         global, never compared with a local index. Linear in the table.
+DTensor embedding(const DTensor& table, const DTensor& ids, CallSite site = CallSite::here());
+
+}  // namespace dtensor

@@ -1,0 +1,109 @@
+#include "dtensor/ops/matmul.h"
+
+#include <string>
+#include <utility>
+
+#include "dtensor/ops/cpu/gemm.h"
+#include "dtensor/ops/dispatch.h"
+#include "dtensor/ops/elementwise.h"
+
+namespace dtensor {
+namespace {
+
+// A product of two tensors: linear in each, not in both jointly.
+Rule product_rule(std::string_view op, std::string letters, std::string_view a,
+                  std::string_view b) {
+  return Rule{
+      .op = std::string(op), .letters = std::move(letters), .linear = {{0}, {1}}, .names = {a, b}};
+}
+
+ops::Kernel product_kernel(Tensor (*f)(const Tensor&, const Tensor&)) {
+  return [f](const ops::KernelInfo&, std::span<const Tensor> in) {
+    return std::vector<Tensor>{f(in[0], in[1])};
+  };
+}
+
+DTensor product(const Rule& rule, Tensor (*f)(const Tensor&, const Tensor&), const DTensor& a,
+                const DTensor& b) {
+  return ops::run1({.rule = rule, .kernel = product_kernel(f)}, {a, b});
+}
+
+Tensor times_transposed(const Tensor& a, const Tensor& b) {
+  return cpu::matmul(a, b.transpose(-2, -1));
+}
+Tensor transposed_times(const Tensor& a, const Tensor& b) {
+  return cpu::matmul(a.transpose(-2, -1), b);
+}
+
+// The gradients of a product: `da` of (g, b), `db` of (a, g), each where it is wanted.
+using Gradient = std::function<DTensor(const DTensor&, const DTensor&)>;
+ops::MakeBackward product_backward(std::string_view op, Gradient da, Gradient db) {
+  return [op, da = std::move(da), db = std::move(db)](std::span<const DTensor> in,
+                                                      std::span<const DTensor>) -> BackwardFn {
+    const bool wants_a = in[0].requires_grad();
+    const bool wants_b = in[1].requires_grad();
+    return
+        [da, db, a = wants_b ? Saved(in[0], op) : Saved(), b = wants_a ? Saved(in[1], op) : Saved(),
+         wants_a, wants_b](std::span<const DTensor> g) {
+          return std::vector<DTensor>{wants_a ? da(g[0], b.value()) : DTensor(),
+                                      wants_b ? db(a.value(), g[0]) : DTensor()};
+        };
+  };
+}
+
+}  // namespace
+
+DTensor matmul(const DTensor& a, const DTensor& b, CallSite site) {
+  ops::check_same_dtype("matmul", {a, b});
+  ops::check_floating("matmul", a);
+  if (a.ndim() < 2 || a.ndim() != b.ndim()) {
+    throw ArgumentError("matmul takes [...,m,k] and [...,k,n], got " + to_string(a.shape()) +
+                        " and " + to_string(b.shape()));
+  }
+  const std::string l = ops::letters_of(a.ndim() - 2);
+  const Rule rule = product_rule("matmul", l + "mk," + l + "kn->" + l + "mn", "a", "b");
+  return ops::run1(
+      {.rule = rule,
+       .kernel = product_kernel(cpu::matmul),
+       .backward = product_backward(
+           "matmul",
+           [l](const DTensor& g, const DTensor& b) {
+             return product(product_rule("matmul_da", l + "mn," + l + "kn->" + l + "mk", "g", "b"),
+                            times_transposed, g, b);
+           },
+           [l](const DTensor& a, const DTensor& g) {
+             return product(product_rule("matmul_db", l + "mk," + l + "mn->" + l + "kn", "a", "g"),
+                            transposed_times, a, g);
+           }),
+       .site = site},
+      {a, b});
+}
+
+DTensor linear(const DTensor& x, const DTensor& w, const DTensor& bias, CallSite site) {
+  ops::check_same_dtype("linear", {x, w});
+  ops::check_floating("linear", x);
+  if (x.ndim() < 1 || w.ndim() != 2) {
+    throw ArgumentError("linear takes x [...,k] and w [n,k], got " + to_string(x.shape()) +
+                        " and " + to_string(w.shape()));
+  }
+  const std::string l = ops::letters_of(x.ndim() - 1);
+  const Rule rule = product_rule("linear", l + "k,nk->" + l + "n", "x", "w");
+  const DTensor y = ops::run1(
+      {.rule = rule,
+       .kernel = product_kernel(cpu::linear),
+       .backward = product_backward(
+           "linear",
+           [l](const DTensor& g, const DTensor& w) {
+             return product(product_rule("linear_dx", l + "n,nk->" + l + "k", "g", "w"),
+                            cpu::linear_dx, g, w);
+           },
+           [l](const DTensor& x, const DTensor& g) {
+             const auto dw = [](const Tensor& x, const Tensor& g) { return cpu::linear_dw(g, x); };
+             return product(product_rule("linear_dw", l + "k," + l + "n->nk", "x", "g"), dw, x, g);
+           }),
+       .site = site},
+      {x, w});
+  return bias.defined() ? add(y, bias, site) : y;
+}
+
+}  // namespace dtensor
