@@ -41,7 +41,7 @@ int guarded(const RanksOptions& options, comm::Comm* world,
 
 int run_threads(const RanksOptions& options,
                 const std::function<void(const DeviceMesh&)>& rank_main) {
-  auto worlds = comm::local::make_local_world(options.mesh->size());
+  auto worlds = comm::local::make_world(options.mesh->size());
   std::vector<int> status(worlds.size(), 1);
   std::vector<std::thread> threads;
   for (size_t r = 0; r < worlds.size(); ++r) {
