@@ -135,6 +135,30 @@ DTENSOR_INLINE void store(T* p, const Vec<Compute<T>, N>& v) {
   }
 }
 
+// The first `count` lanes; zeros in the others.
+template <int N, class T>
+DTENSOR_INLINE Vec<Compute<T>, N> load_part(const T* p, int64_t count) {
+  if (count == N) return load<N>(p);
+  T lanes[N] = {};
+  for (int64_t i = 0; i < count; ++i) lanes[i] = p[i];
+  return load<N>(lanes);
+}
+template <int N, class T>
+DTENSOR_INLINE void store_part(T* p, const Vec<Compute<T>, N>& v, int64_t count) {
+  if (count == N) return store<N>(p, v);
+  T lanes[N];
+  store<N>(lanes, v);
+  for (int64_t i = 0; i < count; ++i) p[i] = lanes[i];
+}
+
+// f(i, lanes) for i = 0, N, 2N, ... below n, with the lanes that there are; for load_part.
+template <int N, class F>
+DTENSOR_INLINE void for_lanes(int64_t n, const F& f) {
+  int64_t i = 0;
+  for (; i + N <= n; i += N) f(i, std::integral_constant<int64_t, N>{});
+  if (i < n) f(i, n - i);
+}
+
 // ---- Across lanes, in a fixed order
 template <int N, class A>
 DTENSOR_INLINE A sum_lanes(const Vec<A, N>& v) {
@@ -193,6 +217,28 @@ template <int N>
 DTENSOR_INLINE Vec<double, N> exp(const Vec<double, N>& argument) {
   Vec<double, N> x = argument;
   for (int i = 0; i < N; ++i) x[i] = std::exp(x[i]);
+  return x;
+}
+
+// ---- sqrt
+// Newton's iteration for 1 / sqrt(x) from the exponent's half, and one for sqrt(x): within 1 ulp;
+// for denormal x within a factor of 4. (GCC has no vector square root without intrinsics, and those
+// need one source for each instruction set.)
+template <int N>
+DTENSOR_INLINE Vec<float, N> sqrt(const Vec<float, N>& x) {
+  using F = Vec<float, N>;
+  using I = Vec<int32_t, N>;
+  F y = std::bit_cast<F>(0x5f375a86 - (std::bit_cast<I>(x) >> 1));
+  y = y * (1.5F - (0.5F * x * y) * y);
+  y = y * (1.5F - (0.5F * x * y) * y);
+  const F s = x * y;
+  const F root = s + 0.5F * y * (x - s * s);
+  return x <= std::numeric_limits<float>::max() ? root : x;  // inf and NaN
+}
+template <int N>
+DTENSOR_INLINE Vec<double, N> sqrt(const Vec<double, N>& argument) {
+  Vec<double, N> x = argument;
+  for (int i = 0; i < N; ++i) x[i] = std::sqrt(x[i]);
   return x;
 }
 
