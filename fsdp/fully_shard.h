@@ -2,6 +2,9 @@
 // itself, cut along dim 0 over mesh dims; before forward the module's group of parameters is
 // gathered, after it freed, gathered again before backward, and its gradients reduced as soon as
 // they are complete. Everything but the scheduling is redistribute and its adjoint.
+//
+//   for (auto& layer : model.layers()) fsdp::fully_shard(*layer, mesh["dp"]);
+//   fsdp::fully_shard(model, mesh["dp"], {.param_dtype = DType::kBFloat16});
 
 #pragma once
 
@@ -21,15 +24,23 @@ struct Options {
 };
 
 // Groups the parameters of `module` that no earlier fully_shard has taken (call it on children
-// first, on the root last), and cuts them over `dims` behind the cuts they have (2.3: the level is
-// appended last). Parameters and buffers on no mesh are replicated first. Options not given are
-// taken from the root's.
-// PlacementError: a second fully_shard of one module; a mesh other than the parameters'.
+// first, on the root last), and cuts them over `dims` behind the cuts they have (the level is
+// appended last, with unit 1); a scalar stays R. Parameters and buffers on no mesh are replicated
+// first. Options not given are taken from the root's: the topmost module that is fully sharded.
+//   dims     of the root mesh; a parameter that is R on other mesh dims is one replica per
+//            coordinate there, its gradient summed over them at the leaf
+//   inputs   with a param_dtype, floating inputs of the module's forward are cast to it
+//   grads    under a backward with {.defer = true} a group keeps its gradients whole, and reduces
+//            them once in the next backward without; a parameter of the group that this rank did
+//            not use counts as zero
+// PlacementError: a second fully_shard of one module; a mesh other than the parameters'; a
+// parameter that one of `dims` cuts already.
 void fully_shard(nn::Module& module, const MeshSlice& dims, const Options& options = {});
 
-// Counters of this Context, for tests and logs.
+// Groups of this Context that are gathered or being gathered, besides the root's and those that
+// are kept after forward: at most two at a time where groups do not stand inside each other.
 struct Stats {
-  int live_groups = 0;  // gathered now, besides the root's
+  int live_groups = 0;
   int peak_groups = 0;
 };
 Stats stats();

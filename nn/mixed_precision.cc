@@ -37,9 +37,8 @@ void mixed_precision(Module& module, DType param_dtype) {
     }
     return cast_inputs(inputs, param_dtype);
   });
-  module.add_post_hook([&module](const DTensor& y) {
+  module.add_cleanup_hook([&module] {
     for (const Parameter& p : module.parameters()) p.set_use({});
-    return y;
   });
 }
 

@@ -126,10 +126,21 @@ Module::~Module() {
 }
 
 DTensor Module::call(Inputs inputs) {
-  for (const PreHook& hook : pre_hooks_) inputs = hook(inputs);
-  DTensor output = forward(inputs);
-  for (const PostHook& hook : post_hooks_) output = hook(output);
+  DTensor output;
+  try {
+    for (const PreHook& hook : pre_hooks_) inputs = hook(inputs);
+    output = forward(inputs);
+    for (const PostHook& hook : post_hooks_) output = hook(output);
+  } catch (...) {
+    clean_up();
+    throw;
+  }
+  clean_up();
   return output;
+}
+
+void Module::clean_up() const {
+  for (const auto& hook : cleanup_hooks_) hook();
 }
 
 std::string Module::full_name() const {

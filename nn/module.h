@@ -106,6 +106,8 @@ class Module {
   // In front of the hooks that are there: fully_shard's gather comes before a style's move.
   void add_pre_hook_first(PreHook hook) { pre_hooks_.insert(pre_hooks_.begin(), std::move(hook)); }
   void add_post_hook(PostHook hook) { post_hooks_.push_back(std::move(hook)); }
+  // Runs last, also where a hook or forward threw: for what must not outlive the call.
+  void add_cleanup_hook(std::function<void()> hook) { cleanup_hooks_.push_back(std::move(hook)); }
   // What a wrapper keeps with this module, under the wrapper's name; null at first.
   std::shared_ptr<void>& attached(std::string_view wrapper);
 
@@ -123,6 +125,7 @@ class Module {
 
  private:
   friend class Parameter;
+  void clean_up() const;
   void check_new_name(const std::string& name) const;
 
   Module* parent_ = nullptr;
@@ -132,6 +135,7 @@ class Module {
   std::vector<std::pair<std::string, Module*>> children_;
   std::vector<PreHook> pre_hooks_;
   std::vector<PostHook> post_hooks_;
+  std::vector<std::function<void()>> cleanup_hooks_;
   std::map<std::string, std::shared_ptr<void>, std::less<>> attached_;
 };
 

@@ -1,0 +1,70 @@
+// Gathered: the gathered forms of a group's parameters for one forward and its backward. Their
+// memory comes and goes (Storage::release and refill), so that tensors saved for backward stay
+// valid. One Move, that is one Comm call, per gather.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dtensor/base/dtype.h"
+#include "dtensor/fsdp/live_groups.h"
+#include "dtensor/mesh/device_mesh.h"
+#include "dtensor/nn/module.h"
+#include "dtensor/tensor/move.h"
+
+namespace dtensor::fsdp {
+
+// How a parameter is gathered.
+struct Member {
+  nn::Parameter parameter;
+  Layout gathered;  // its layout with R on the dims of fully_shard
+  DType dtype = DType::kFloat32;
+};
+
+class Gathered {
+ public:
+  enum class Counted { kNo, kYes };  // in Stats
+  Gathered(std::vector<Member> members, DeviceMesh mesh, Counted counted);
+  ~Gathered();
+  Gathered(const Gathered&) = delete;
+  Gathered& operator=(const Gathered&) = delete;
+
+  // Issues the gather of every member that has no memory now. The values are those of the first
+  // gather: Error naming a parameter that was written since.
+  void start();
+  void finish();  // waits for it
+  // Frees what is not the parameter's own memory. Waits for a gather under way.
+  void release(size_t index);
+  void release_all();
+  bool is_empty() const;  // no member has memory
+
+  const std::vector<Member>& members() const { return members_; }
+  // Valid from the first start() on, also while it has no memory. Undefined on a rank outside the
+  // mesh.
+  const Tensor& tensor(size_t index) const { return pieces_[index].tensor; }
+
+ private:
+  struct Piece {
+    Tensor tensor;
+    bool held = false;
+    bool own = true;  // false: the parameter's own memory, where nothing is to be gathered
+    // Of the shard at the first gather.
+    std::shared_ptr<Storage> shard;
+    uint64_t version = 0;
+  };
+  void check_unchanged(size_t index, const Tensor& shard);
+  void prepare(size_t index, std::vector<MoveItem>& items);
+
+  std::vector<Member> members_;
+  std::vector<Piece> pieces_;
+  DeviceMesh mesh_;
+  std::optional<Move> move_;
+  std::shared_ptr<LiveGroups> live_;  // null: not counted
+  bool counted_now_ = false;
+};
+
+}  // namespace dtensor::fsdp

@@ -1,0 +1,67 @@
+// Group: the parameters that one fully_shard took, and the hooks that gather them, free them and
+// reduce their gradients.
+
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "dtensor/fsdp/fully_shard.h"
+#include "dtensor/fsdp/pass.h"
+#include "dtensor/fsdp/schedule.h"
+#include "dtensor/tensor/autograd.h"
+
+namespace dtensor::fsdp {
+
+class Group : public std::enable_shared_from_this<Group> {
+ public:
+  Group(nn::Module& module, MeshSlice dims, std::vector<nn::Parameter> parameters,
+        const Options& options);
+
+  // The hooks of the module.
+  nn::Inputs before_forward(const nn::Inputs& inputs);
+  DTensor after_forward(const DTensor& y);
+  void clean_up();
+
+  // Gathers nothing yet.
+  std::shared_ptr<Pass> new_pass();
+
+ private:
+  // Options of this group, with those of the root where it names none.
+  struct Settled {
+    std::optional<DType> param_dtype;
+    std::optional<DType> reduce_dtype;
+    bool reshards = true;
+  };
+  // The group of the topmost module above that is fully sharded; this one where there is none.
+  std::shared_ptr<Group> root();
+  Settled settled(const Group& root) const;
+  void begin_forward();
+  DTensor gathered_tensor(const Pass& pass, size_t index) const;
+  void record_gather(const std::shared_ptr<Pass>& pass);
+  nn::Inputs watch_inputs(const std::shared_ptr<Pass>& pass, const nn::Inputs& inputs);
+
+  void before_backward(Pass& pass);
+  std::vector<DTensor> reduce(Pass& pass, std::span<const DTensor> grads);
+  void hold(const Pass& pass, size_t index, const DTensor& grad);
+  DTensor zero_gradient(const Member& member) const;
+  // Where a whole gradient goes: cut as the parameter, Partial on other mesh dims where it is.
+  Layout reduced(const DTensor& grad) const;
+  // Takes held_[i] of each index to a layout, all in one call, in the parameter's dtype.
+  std::vector<DTensor> move_held(std::span<const size_t> indices, std::span<const Layout> to);
+  // Gradients kept by deferred backwards that no pass of this backward meets.
+  void flush_unmet(const Schedule& schedule);
+
+  // Used in forward only: a graph may outlive the module.
+  nn::Module& module_;
+  MeshSlice dims_;
+  std::vector<nn::Parameter> parameters_;
+  std::vector<DTensor> held_;  // per parameter: its gradient so far, whole; undefined for none
+  Options options_;
+  std::shared_ptr<Pass> running_;  // between the hooks before and after forward
+  Schedule schedule_;              // of the groups whose root this is
+};
+
+}  // namespace dtensor::fsdp

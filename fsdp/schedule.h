@@ -1,0 +1,47 @@
+// Schedule: in which order the groups of one root run, and what is gathered ahead of its use.
+// Forward order is learned from the forward before; backward is the opposite of the forward that
+// it belongs to. Ranks that run their groups in different orders make different calls: a CommError
+// (Mismatch) that names both, as a gather is labelled with its first parameter.
+
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "dtensor/fsdp/pass.h"
+
+namespace dtensor::fsdp {
+
+class Schedule {
+ public:
+  // `groups`: those of the root, itself among them.
+  void begin_forward(std::vector<std::weak_ptr<Group>> groups);
+  // The pass of a group that now runs: the one gathered ahead, if it is this group's.
+  std::shared_ptr<Pass> take_ahead(const Group& group);
+  // `group` is gathered and runs: issues the gather of the group that came next last time.
+  void entered_forward(const std::shared_ptr<Group>& group);
+  void end_forward();
+
+  // A pass of the graph, in forward order.
+  void add_to_tape(const std::shared_ptr<Pass>& pass);
+  bool on_tape(const Group& group) const;
+  const std::vector<std::weak_ptr<Group>>& groups() const { return groups_; }
+  // `pass` is gathered and its backward runs: issues the gather of the pass before it.
+  void entered_backward(const Pass& pass);
+  // Frees what backward left: what was gathered ahead in vain, what never got a gradient.
+  void end_backward();
+
+  bool ends_backward = false;  // end_backward is called at the end of the backward that runs
+
+ private:
+  static bool may_start();
+
+  std::vector<std::weak_ptr<Group>> groups_;
+  std::vector<std::weak_ptr<Group>> last_order_;
+  std::vector<std::weak_ptr<Group>> order_;
+  size_t cursor_ = 0;  // in last_order_: behind the group that runs
+  std::shared_ptr<Pass> ahead_;
+  std::vector<std::weak_ptr<Pass>> tape_;
+};
+
+}  // namespace dtensor::fsdp
