@@ -8,20 +8,11 @@
 
 #pragma once
 
-#include <optional>
-
+#include "dtensor/fsdp/options.h"
 #include "dtensor/mesh/device_mesh.h"
 #include "dtensor/nn/module.h"
 
 namespace dtensor::fsdp {
-
-struct Options {
-  std::optional<DType> param_dtype = {};   // of the gathered parameters; the parameter's own
-  std::optional<DType> reduce_dtype = {};  // of gradients on the wire; param_dtype
-  // Free after forward, gather again for backward. Default: true, but for the root, whose group
-  // would be gathered again at once.
-  std::optional<bool> reshard_after_forward = {};
-};
 
 // Groups the parameters of `module` that no earlier fully_shard has taken (call it on children
 // first, on the root last), and cuts them over `dims` behind the cuts they have (the level is

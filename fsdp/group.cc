@@ -12,6 +12,18 @@ bool is_deferred() { return Context::current().slot<BackwardMode>().defer; }
 
 Group* group_of(nn::Module& module) { return static_cast<Group*>(module.attached("fsdp").get()); }
 
+void before_backward(Pass& pass) {
+  Schedule& schedule = *pass.schedule;
+  if (!schedule.ends_backward) {
+    schedule.ends_backward = true;
+    on_backward_end([kept = pass.schedule] { kept->end_backward(); });
+  }
+  if (pass.of_root && !is_deferred()) schedule.flush_unmet();
+  pass.gathered.start();
+  pass.gathered.finish();
+  schedule.entered_backward(pass);
+}
+
 // `local` is undefined on a rank outside the mesh.
 DTensor make(const Tensor& local, DType dtype, const Layout& layout, const DeviceMesh& mesh) {
   return local.defined() ? DTensor(local, layout, mesh) : DTensor(dtype, layout, mesh);
@@ -25,7 +37,8 @@ Group::Group(nn::Module& module, MeshSlice dims, std::vector<nn::Parameter> para
       dims_(std::move(dims)),
       parameters_(std::move(parameters)),
       held_(parameters_.size()),
-      options_(options) {}
+      options_(options),
+      schedule_(std::make_shared<Schedule>()) {}
 
 std::shared_ptr<Group> Group::root() {
   Group* found = this;
@@ -54,8 +67,11 @@ std::shared_ptr<Pass> Group::new_pass() {
     members.push_back({p, p.value().layout().with(dims_.dims, whole), dtype});
   }
   const bool counted = options.reshards && top.get() != this;
-  auto pass = std::make_shared<Pass>(shared_from_this(), top, std::move(members), dims_.mesh,
+  auto pass = std::make_shared<Pass>(std::move(members), dims_.mesh,
                                      counted ? Gathered::Counted::kYes : Gathered::Counted::kNo);
+  pass->group = shared_from_this();
+  pass->schedule = top->schedule_;
+  pass->of_root = top.get() == this;
   pass->reshards = options.reshards;
   pass->reduce_dtype = options.reduce_dtype;
   return pass;
@@ -67,24 +83,24 @@ DTensor Group::gathered_tensor(const Pass& pass, size_t index) const {
 }
 
 void Group::begin_forward() {
-  std::vector<std::weak_ptr<Group>> groups;
+  std::vector<std::weak_ptr<ScheduledGroup>> groups;
   for (const auto& [name, module] : module_.named_modules()) {
     if (Group* group = group_of(*module)) groups.push_back(group->weak_from_this());
   }
-  schedule_.begin_forward(std::move(groups));
+  schedule_->begin_forward(std::move(groups));
 }
 
 nn::Inputs Group::before_forward(const nn::Inputs& inputs) {
   const std::shared_ptr<Group> top = root();
   if (top.get() == this) begin_forward();
-  std::shared_ptr<Pass> pass = top->schedule_.take_ahead(*this);
+  std::shared_ptr<Pass> pass = top->schedule_->take_ahead(*this);
   if (pass == nullptr) {
     pass = new_pass();
     pass->gathered.start();
   }
   pass->gathered.finish();
   running_ = pass;
-  top->schedule_.entered_forward(shared_from_this());
+  top->schedule_->entered_forward(shared_from_this());
   record_gather(pass);
   const std::optional<DType> dtype = settled(*top).param_dtype;
   return watch_inputs(pass, dtype ? nn::cast_inputs(inputs, *dtype) : inputs);
@@ -108,7 +124,9 @@ void Group::record_gather(const std::shared_ptr<Pass>& pass) {
   // It is called also where no gradient came on this rank: others may have one, and the reduction
   // is a call of all.
   record("fsdp", values, gathered,
-         [pass](std::span<const DTensor> grads) { return pass->group->reduce(*pass, grads); },
+         [self = shared_from_this(), pass](std::span<const DTensor> grads) {
+           return self->reduce(*pass, grads);
+         },
          {.passes_partial = true, .always = true});
   for (size_t k = 0; k < gathered.size(); ++k) parameters_[pass->trainable[k]].set_use(gathered[k]);
 }
@@ -131,12 +149,12 @@ nn::Inputs Group::watch_inputs(const std::shared_ptr<Pass>& pass, const nn::Inpu
 
 DTensor Group::after_forward(const DTensor& y) {
   const std::shared_ptr<Pass> pass = running_;
-  if (pass->root.get() == this) schedule_.end_forward();
+  if (pass->of_root) pass->schedule->end_forward();
   const bool has_graph =
       grad_enabled() && is_floating(y.dtype()) && (y.requires_grad() || !pass->trainable.empty());
   if (pass->reshards || !has_graph) pass->gathered.release_all();
   if (!has_graph) return y;
-  pass->root->schedule_.add_to_tape(pass);
+  pass->schedule->add_to_tape(pass);
   // The gathered parameters are inputs of the node, so that their own node is met by every
   // backward through the module, used or not.
   std::vector<DTensor> inputs{y};
@@ -145,7 +163,7 @@ DTensor Group::after_forward(const DTensor& y) {
   const size_t n = inputs.size();
   record("fsdp", inputs, std::span<DTensor>(&out, 1),
          [pass, n](std::span<const DTensor> grads) {
-           pass->group->before_backward(*pass);
+           before_backward(*pass);
            std::vector<DTensor> result(n);
            result[0] = grads[0];
            return result;
@@ -157,22 +175,6 @@ DTensor Group::after_forward(const DTensor& y) {
 void Group::clean_up() {
   for (const nn::Parameter& p : parameters_) p.set_use({});
   running_.reset();
-}
-
-void Group::before_backward(Pass& pass) {
-  Schedule& schedule = pass.root->schedule_;
-  if (!schedule.ends_backward) {
-    schedule.ends_backward = true;
-    on_backward_end([root = pass.root] { root->schedule_.end_backward(); });
-  }
-  if (pass.root.get() == this && !is_deferred()) {
-    for (const auto& entry : schedule.groups()) {
-      if (const std::shared_ptr<Group> group = entry.lock()) group->flush_unmet(schedule);
-    }
-  }
-  pass.gathered.start();
-  pass.gathered.finish();
-  schedule.entered_backward(pass);
 }
 
 std::vector<DTensor> Group::reduce(Pass& pass, std::span<const DTensor> grads) {
@@ -246,8 +248,7 @@ std::vector<DTensor> Group::move_held(std::span<const size_t> indices, std::span
   return result;
 }
 
-void Group::flush_unmet(const Schedule& schedule) {
-  if (schedule.on_tape(*this)) return;
+void Group::flush_held() {
   std::vector<size_t> indices;
   std::vector<Layout> to;
   for (size_t i = 0; i < held_.size(); ++i) {

@@ -8,14 +8,14 @@
 #include <span>
 #include <vector>
 
-#include "dtensor/fsdp/fully_shard.h"
+#include "dtensor/fsdp/options.h"
 #include "dtensor/fsdp/pass.h"
 #include "dtensor/fsdp/schedule.h"
 #include "dtensor/tensor/autograd.h"
 
 namespace dtensor::fsdp {
 
-class Group : public std::enable_shared_from_this<Group> {
+class Group : public ScheduledGroup, public std::enable_shared_from_this<Group> {
  public:
   Group(nn::Module& module, MeshSlice dims, std::vector<nn::Parameter> parameters,
         const Options& options);
@@ -25,8 +25,8 @@ class Group : public std::enable_shared_from_this<Group> {
   DTensor after_forward(const DTensor& y);
   void clean_up();
 
-  // Gathers nothing yet.
-  std::shared_ptr<Pass> new_pass();
+  std::shared_ptr<Pass> new_pass() override;
+  void flush_held() override;
 
  private:
   // Options of this group, with those of the root where it names none.
@@ -43,7 +43,6 @@ class Group : public std::enable_shared_from_this<Group> {
   void record_gather(const std::shared_ptr<Pass>& pass);
   nn::Inputs watch_inputs(const std::shared_ptr<Pass>& pass, const nn::Inputs& inputs);
 
-  void before_backward(Pass& pass);
   std::vector<DTensor> reduce(Pass& pass, std::span<const DTensor> grads);
   void hold(const Pass& pass, size_t index, const DTensor& grad);
   DTensor zero_gradient(const Member& member) const;
@@ -51,8 +50,6 @@ class Group : public std::enable_shared_from_this<Group> {
   Layout reduced(const DTensor& grad) const;
   // Takes held_[i] of each index to a layout, all in one call, in the parameter's dtype.
   std::vector<DTensor> move_held(std::span<const size_t> indices, std::span<const Layout> to);
-  // Gradients kept by deferred backwards that no pass of this backward meets.
-  void flush_unmet(const Schedule& schedule);
 
   // Used in forward only: a graph may outlive the module.
   nn::Module& module_;
@@ -60,8 +57,8 @@ class Group : public std::enable_shared_from_this<Group> {
   std::vector<nn::Parameter> parameters_;
   std::vector<DTensor> held_;  // per parameter: its gradient so far, whole; undefined for none
   Options options_;
-  std::shared_ptr<Pass> running_;  // between the hooks before and after forward
-  Schedule schedule_;              // of the groups whose root this is
+  std::shared_ptr<Pass> running_;       // between the hooks before and after forward
+  std::shared_ptr<Schedule> schedule_;  // of the groups whose root this is
 };
 
 }  // namespace dtensor::fsdp

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "dtensor/fsdp/group.h"
 #include "dtensor/fsdp/live_groups.h"
 
 namespace dtensor::fsdp {
 
 bool Schedule::may_start() { return LiveGroups::current()->now < kMostLiveGroups; }
 
-void Schedule::begin_forward(std::vector<std::weak_ptr<Group>> groups) {
+void Schedule::begin_forward(std::vector<std::weak_ptr<ScheduledGroup>> groups) {
   groups_ = std::move(groups);
   order_.clear();
   cursor_ = 0;
@@ -18,12 +17,12 @@ void Schedule::begin_forward(std::vector<std::weak_ptr<Group>> groups) {
   std::erase_if(tape_, [](const auto& pass) { return pass.expired(); });
 }
 
-std::shared_ptr<Pass> Schedule::take_ahead(const Group& group) {
+std::shared_ptr<Pass> Schedule::take_ahead(const ScheduledGroup& group) {
   if (ahead_ == nullptr || ahead_->group.get() != &group) return nullptr;
   return std::exchange(ahead_, nullptr);
 }
 
-void Schedule::entered_forward(const std::shared_ptr<Group>& group) {
+void Schedule::entered_forward(const std::shared_ptr<ScheduledGroup>& group) {
   order_.push_back(group);
   const auto is_group = [&](const auto& g) { return g.lock() == group; };
   const auto begin = last_order_.begin() + static_cast<std::ptrdiff_t>(cursor_);
@@ -31,7 +30,7 @@ void Schedule::entered_forward(const std::shared_ptr<Group>& group) {
   if (at == last_order_.end()) return;
   cursor_ = static_cast<size_t>(at - last_order_.begin()) + 1;
   if (cursor_ == last_order_.size() || ahead_ != nullptr || !may_start()) return;
-  const std::shared_ptr<Group> next = last_order_[cursor_].lock();
+  const std::shared_ptr<ScheduledGroup> next = last_order_[cursor_].lock();
   if (next == nullptr) return;
   ahead_ = next->new_pass();
   ahead_->gathered.start();
@@ -45,11 +44,18 @@ void Schedule::end_forward() {
 
 void Schedule::add_to_tape(const std::shared_ptr<Pass>& pass) { tape_.push_back(pass); }
 
-bool Schedule::on_tape(const Group& group) const {
+bool Schedule::on_tape(const ScheduledGroup& group) const {
   return std::ranges::any_of(tape_, [&](const auto& entry) {
     const std::shared_ptr<Pass> pass = entry.lock();
     return pass != nullptr && !pass->done && pass->group.get() == &group;
   });
+}
+
+void Schedule::flush_unmet() {
+  for (const auto& entry : groups_) {
+    const std::shared_ptr<ScheduledGroup> group = entry.lock();
+    if (group != nullptr && !on_tape(*group)) group->flush_held();
+  }
 }
 
 void Schedule::entered_backward(const Pass& pass) {

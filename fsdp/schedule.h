@@ -15,17 +15,18 @@ namespace dtensor::fsdp {
 class Schedule {
  public:
   // `groups`: those of the root, itself among them.
-  void begin_forward(std::vector<std::weak_ptr<Group>> groups);
+  void begin_forward(std::vector<std::weak_ptr<ScheduledGroup>> groups);
   // The pass of a group that now runs: the one gathered ahead, if it is this group's.
-  std::shared_ptr<Pass> take_ahead(const Group& group);
+  std::shared_ptr<Pass> take_ahead(const ScheduledGroup& group);
   // `group` is gathered and runs: issues the gather of the group that came next last time.
-  void entered_forward(const std::shared_ptr<Group>& group);
+  void entered_forward(const std::shared_ptr<ScheduledGroup>& group);
   void end_forward();
 
   // A pass of the graph, in forward order.
   void add_to_tape(const std::shared_ptr<Pass>& pass);
-  bool on_tape(const Group& group) const;
-  const std::vector<std::weak_ptr<Group>>& groups() const { return groups_; }
+  // What deferred backwards have left in groups that no pass of the graph belongs to, so that this
+  // backward would not meet it, is reduced.
+  void flush_unmet();
   // `pass` is gathered and its backward runs: issues the gather of the pass before it.
   void entered_backward(const Pass& pass);
   // Frees what backward left: what was gathered ahead in vain, what never got a gradient.
@@ -35,10 +36,11 @@ class Schedule {
 
  private:
   static bool may_start();
+  bool on_tape(const ScheduledGroup& group) const;
 
-  std::vector<std::weak_ptr<Group>> groups_;
-  std::vector<std::weak_ptr<Group>> last_order_;
-  std::vector<std::weak_ptr<Group>> order_;
+  std::vector<std::weak_ptr<ScheduledGroup>> groups_;
+  std::vector<std::weak_ptr<ScheduledGroup>> last_order_;
+  std::vector<std::weak_ptr<ScheduledGroup>> order_;
   size_t cursor_ = 0;  // in last_order_: behind the group that runs
   std::shared_ptr<Pass> ahead_;
   std::vector<std::weak_ptr<Pass>> tape_;
