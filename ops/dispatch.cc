@@ -126,8 +126,9 @@ RuleResult place(const OpCall& call, std::vector<DTensor>& inputs) {
   std::vector<Layout> in = layouts_of(inputs);
   auto& cache = Context::current().slot<RuleCache>();
   const uint64_t hash = RuleCache::hash_of(call.rule, in);
+  const bool tapped = Context::current().slot<RuleTap>().see != nullptr;
   if (const RuleResult* hit = cache.find(call.rule, in, call.allow_communicating, hash)) {
-    return *hit;
+    if (!tapped) return *hit;
   }
   std::vector<DType> dtypes;
   for (const DTensor& x : inputs) dtypes.push_back(x.dtype());
@@ -145,8 +146,9 @@ RuleResult place(const OpCall& call, std::vector<DTensor>& inputs) {
       return apply_rule(call.rule, in, options);
     }
   }
-  return cache.keep(call.rule, in, call.allow_communicating, hash,
-                    apply_rule(call.rule, in, options));
+  RuleResult result = apply_rule(call.rule, in, options);
+  if (tapped) return result;  // perhaps a changed rule
+  return cache.keep(call.rule, in, call.allow_communicating, hash, std::move(result));
 }
 
 // A Partial gradient of the output passes to the one input that wants a gradient, where the op is
@@ -189,19 +191,7 @@ std::vector<DTensor> run_on_no_mesh(const OpCall& call, std::span<const DTensor>
   return outputs;
 }
 
-}  // namespace
-
-Range KernelInfo::range(char letter) const {
-  const Spot spot = find_letter(rule_, letter);
-  return inputs_[spot.input].layout().range(spot.dim, at_);
-}
-
-int64_t KernelInfo::size(char letter) const {
-  const Spot spot = find_letter(rule_, letter);
-  return inputs_[spot.input].shape()[spot.dim];
-}
-
-std::vector<DTensor> run(const OpCall& call, std::span<const DTensor> inputs) {
+std::vector<DTensor> run_seen(const OpCall& call, std::span<const DTensor> inputs) {
   check_defined(call.rule, inputs);
   const DeviceMesh mesh = common_mesh(call.rule, inputs);
   if (!mesh.defined()) return run_on_no_mesh(call, inputs);
@@ -228,6 +218,33 @@ std::vector<DTensor> run(const OpCall& call, std::span<const DTensor> inputs) {
   }
   record_call(call, placed, outputs);
   return outputs;
+}
+
+}  // namespace
+
+Range KernelInfo::range(char letter) const {
+  const Spot spot = find_letter(rule_, letter);
+  return inputs_[spot.input].layout().range(spot.dim, at_);
+}
+
+int64_t KernelInfo::size(char letter) const {
+  const Spot spot = find_letter(rule_, letter);
+  return inputs_[spot.input].shape()[spot.dim];
+}
+
+std::vector<DTensor> run(const OpCall& call, std::span<const DTensor> inputs) {
+  if (const RuleTap& tap = Context::current().slot<RuleTap>(); tap.see) {
+    Rule seen = call.rule;
+    tap.see(seen);
+    return run_seen({.rule = seen,
+                     .kernel = call.kernel,
+                     .backward = call.backward,
+                     .allow_communicating = call.allow_communicating,
+                     .dtype = call.dtype,
+                     .site = call.site},
+                    inputs);
+  }
+  return run_seen(call, inputs);
 }
 
 DTensor run1(const OpCall& call, std::initializer_list<DTensor> inputs) {

@@ -58,6 +58,12 @@ struct OpCall {
 std::vector<DTensor> run(const OpCall& call, std::span<const DTensor> inputs);
 DTensor run1(const OpCall& call, std::initializer_list<DTensor> inputs);
 
+// The Context's slot: sees the rule of every op that runs, before it is applied, and may change it.
+// For the prover of the rules and for tools that list them.
+struct RuleTap {
+  std::function<void(Rule&)> see = {};
+};
+
 // An irregular op of one input whose output layout is found otherwise (views).
 struct PlacedCall {
   std::string_view op;

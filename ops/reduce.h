@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <initializer_list>
 #include <span>
 
 #include "dtensor/tensor/dtensor.h"
@@ -16,5 +17,23 @@ DTensor mean(const DTensor& a, std::span<const int> dims = {}, CallSite site = C
 // elements, in equal parts where there are several.
 DTensor amax(const DTensor& a, std::span<const int> dims = {}, CallSite site = CallSite::here());
 DTensor amin(const DTensor& a, std::span<const int> dims = {}, CallSite site = CallSite::here());
+
+// With dims written in place: sum(x, {0, -1}).
+inline DTensor sum(const DTensor& a, std::initializer_list<int> dims,
+                   CallSite site = CallSite::here()) {
+  return sum(a, std::span<const int>(dims.begin(), dims.size()), site);
+}
+inline DTensor mean(const DTensor& a, std::initializer_list<int> dims,
+                    CallSite site = CallSite::here()) {
+  return mean(a, std::span<const int>(dims.begin(), dims.size()), site);
+}
+inline DTensor amax(const DTensor& a, std::initializer_list<int> dims,
+                    CallSite site = CallSite::here()) {
+  return amax(a, std::span<const int>(dims.begin(), dims.size()), site);
+}
+inline DTensor amin(const DTensor& a, std::initializer_list<int> dims,
+                    CallSite site = CallSite::here()) {
+  return amin(a, std::span<const int>(dims.begin(), dims.size()), site);
+}
 
 }  // namespace dtensor
