@@ -139,13 +139,12 @@ TEST(Rule, RefusesAPartialThatMeetsACut) {
 TEST(Rule, RefusesTwoLettersOnOneMeshDim) {
   const std::string e = error_of(
       matmul_rule(), {on(tp4(), {4096, 4096}, {Shard(1)}), on(tp4(), {4096, 4096}, {Shard(1)})});
-  // Moving w to S(0) makes every rank receive 3/4 of its 16 MiB; gathering x 3/4 of 64 MiB.
+  // Moving w to S(0) makes every rank receive 3/4 of its 16 MiB, gathering x 3/4 of 64 MiB.
   EXPECT_EQ(e,
             "matmul: x f32[4096,4096] is S(1), w f32[4096,4096] is S(1) on mesh dim \"tp\" (4 "
             "ranks); no row of mk,kn->mn takes that: it would cut both 'k' and 'n'.\n"
             "  Use redistribute(w, {Shard(0)}): 12.0 MiB per rank, gives P(sum); or "
-            "redistribute(x, {Shard(0)}) and redistribute(w, {Replicate()}): 60.0 MiB per rank, "
-            "gives S(0).");
+            "redistribute(x, {Replicate()}): 48.0 MiB per rank, gives S(1).");
 }
 
 TEST(Rule, AsksForCommunicatingLetters) {
@@ -214,7 +213,9 @@ TEST(Fixes, AreCheapestFirstAndFit) {
   ASSERT_GE(found.size(), 3U);
   for (size_t i = 0; i < found.size(); ++i) {
     EXPECT_FALSE(match_rule(matmul_rule(), found[i].in, false).mismatch);
-    if (i > 0) EXPECT_LE(found[i - 1].received_bytes, found[i].received_bytes);
+    if (i > 0) {
+      EXPECT_LE(found[i - 1].received_bytes, found[i].received_bytes);
+    }
   }
   // S(1) -> S(0) of 8x8: each rank holds 2 rows, of which it had 2 of 8 columns: 12 elements come.
   EXPECT_EQ(found.front().in[1], on(tp4(), {8, 8}, {Shard(0)}));
