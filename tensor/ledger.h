@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "dtensor/base/call_site.h"
-#include "dtensor/placement/reshard_plan.h"
+#include "dtensor/placement/layout.h"
+#include "dtensor/placement/reshard_step.h"
 
 namespace dtensor {
 

@@ -215,6 +215,9 @@ std::vector<Tensor> Move::finish() {
   for (State::Party& party : state->parties) state->land(party);
   std::vector<Tensor> results;
   for (Moving& moving : state->items) {
+    // Pieces without elements need no step, but have a shape.
+    const Shape shape = moving.item.to.local_shape(*state->mesh.coordinate());
+    if (!(moving.now.shape() == shape)) moving.now = moving.now.reshape(shape);
     const Tensor& into = moving.item.into;
     if (into.defined()) {
       if (moving.now.storage() != into.storage()) kernels::copy(moving.now, into);

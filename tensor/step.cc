@@ -106,16 +106,8 @@ Tensor run_local(const StepItem& item) {
   const RankStep& mine = *item.mine;
   if (mine.have == mine.want && !mine.fill_identity) return item.in;
   Tensor out = result_of(item);
-  int64_t kept = 0;
-  if (!mine.fill_identity) {
-    for (const Box& box : mine.keep) kept += box.numel();
-  }
-  if (kept < mine.want.numel()) {
-    kernels::fill(out, identity_of(item.step->to.spec().partial_op(), out.dtype()));
-  }
-  if (mine.fill_identity) return out;
+  if (mine.fill_identity) kernels::fill(out, identity_of(*item.step->op, out.dtype()));
   for (const Box& box : mine.keep) {
-    if (box.empty()) continue;
     kernels::copy(part_of(item.in, mine.have, box), part_of(out, mine.want, box));
   }
   return out;
@@ -170,7 +162,6 @@ void CommStep::gather(comm::Comm& comm, const comm::CallOptions& options) {
     out.push_back(buffer_of(apart));
     int64_t next = 0;
     for (const RankPiece& p : pieces) {
-      if (p.box.empty()) continue;
       unpack_.push_back({apart.narrow(0, next, p.box.numel()).view(p.box.size),
                          part_of(results_[i], mine.want, p.box)});
       next += p.box.numel();
@@ -222,12 +213,10 @@ void CommStep::exchange(comm::Comm& comm, const comm::CallOptions& options) {
   for (size_t i = 0; i < items_.size(); ++i) {
     const RankStep& mine = *items_[i].mine;
     for (const RankPiece& p : mine.send) {
-      if (p.box.empty()) continue;
       const Tensor part = part_of(items_[i].in, mine.have, p.box).contiguous();
       legs.push_back({comm::P2P::Direction::kSend, p.peer, buffer_of(part)});
     }
     for (const RankPiece& p : mine.receive) {
-      if (p.box.empty()) continue;
       const Tensor place = part_of(results_[i], mine.want, p.box);
       const Tensor part = place.is_contiguous() ? place : Tensor::empty(p.box.size, place.dtype());
       if (!place.is_contiguous()) unpack_.push_back({part, place});
@@ -238,7 +227,6 @@ void CommStep::exchange(comm::Comm& comm, const comm::CallOptions& options) {
   for (size_t i = 0; i < items_.size(); ++i) {  // what stays is copied while the messages fly
     const RankStep& mine = *items_[i].mine;
     for (const Box& box : mine.keep) {
-      if (box.empty()) continue;
       kernels::copy(part_of(items_[i].in, mine.have, box), part_of(results_[i], mine.want, box));
     }
   }

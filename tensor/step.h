@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "dtensor/comm/comm.h"
-#include "dtensor/placement/reshard_plan.h"
+#include "dtensor/placement/reshard_step.h"
 #include "dtensor/tensor/tensor.h"
 
 namespace dtensor::internal {
