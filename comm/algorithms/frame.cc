@@ -36,17 +36,19 @@ std::string difference(const Header& mine, int peer, const Header& theirs) {
   if (theirs.comm != mine.comm || !is_sound(theirs)) {
     return fmt::format("{}, rank {} sent what is no message of this Comm", call_text(mine), peer);
   }
-  if (theirs.sequence == mine.sequence && theirs.history == mine.history &&
-      theirs.key.hash() == mine.key.hash() && theirs.pieces == mine.pieces) {
-    return {};
-  }
+  const bool same_call = theirs.sequence == mine.sequence && theirs.key.hash() == mine.key.hash();
+  const bool receives = theirs.sends == mine.expects;
+  const bool sends = theirs.expects == mine.sends;
+  if (same_call && theirs.history == mine.history && receives && sends) return {};
   const std::string both = fmt::format("{}, {}", call_text(mine), call_text(theirs));
-  if (theirs.sequence != mine.sequence || theirs.key.hash() != mine.key.hash()) return both;
+  if (!same_call) return both;
   if (theirs.history != mine.history) {
     return fmt::format("{}, but the calls before it were not the same", both);
   }
+  const Header& from = receives ? mine : theirs;
+  const Header& to = receives ? theirs : mine;
   return fmt::format("{}: rank {} sends {} bytes to rank {}, which expects {} or other dtypes",
-                     both, theirs.rank, theirs.bytes, mine.rank, mine.bytes);
+                     both, from.rank, from.sent_bytes, to.rank, to.expected_bytes);
 }
 
 }  // namespace dtensor::comm

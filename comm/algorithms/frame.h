@@ -20,11 +20,15 @@ struct Header {
   int64_t sequence = 0;
   uint64_t history = 0;  // of the calls before this one
   CallKey key;
-  uint64_t pieces = 0;  // hash of what the sender sends to this receiver: counts and dtypes
-  int64_t bytes = 0;    // of that
-  int32_t rank = 0;     // the sender's, in the Comm
+  // What the sender sends to this receiver, and what it expects from it: hash of counts and
+  // dtypes, and bytes. They are checked on both sides, so that both find a difference.
+  uint64_t sends = 0;
+  uint64_t expects = 0;
+  int64_t sent_bytes = 0;
+  int64_t expected_bytes = 0;
+  int32_t rank = 0;  // the sender's, in the Comm
   uint32_t label_size = 0;
-  std::array<char, 48> label = {};  // its beginning
+  std::array<char, 32> label = {};  // its beginning
 
   std::string_view label_text() const { return {label.data(), label_size}; }
 };
@@ -38,8 +42,7 @@ static_assert(sizeof(Frame) == kLeastMessageBytes);
 Header make_header(const Call& call, uint64_t comm, int rank);
 
 // What differs between the call of this rank and that of the sender, in words that name both calls
-// with ranks and sequence numbers; empty where nothing does. `mine` has the hash and bytes that
-// this rank expects from the sender.
+// with ranks and sequence numbers; empty where nothing does. `mine` is what this rank sent to it.
 std::string difference(const Header& mine, int peer, const Header& theirs);
 
 }  // namespace dtensor::comm

@@ -115,7 +115,9 @@ void Session::count(int64_t payload, int64_t wire) {
 }
 
 void Session::begin(std::span<const Parcel> send, std::span<const Parcel> receive) {
-  if (size_ <= kAllPairs) {
+  // Counts that only two ranks share can be compared by those two only.
+  const bool pairs = call_.op == OpKind::kAllToAll || call_.op == OpKind::kExchange;
+  if (pairs || size_ <= kAllPairs) {
     swap_frames(send, receive);
     finish();
   } else {
@@ -148,7 +150,7 @@ void Session::swap_frames(std::span<const Parcel> send, std::span<const Parcel> 
   for (int step = 1; step < size_; ++step) {
     const int to = (rank_ + step) % size_;
     const auto& pieces = send[static_cast<size_t>(to)];
-    send_frame(to, pieces);
+    send_frame(to, pieces, receive[static_cast<size_t>(to)]);
     if (!fits_frame(pieces)) post_send(to, pieces);
   }
   copy_own(send, receive);
@@ -156,7 +158,7 @@ void Session::swap_frames(std::span<const Parcel> send, std::span<const Parcel> 
     const int from = arrivals[i].peer;
     const auto& pieces = receive[static_cast<size_t>(from)];
     link_.standing->wait(*arrivals[i].transfer, from);
-    check_frame(from, pieces, *frames[i]);
+    check_frame(from, send[static_cast<size_t>(from)], pieces, *frames[i]);
     if (!fits_frame(pieces)) post_receive(from, pieces);
   }
   for (size_t i = 0; i < arrivals.size(); ++i) {
@@ -176,30 +178,36 @@ void Session::roll_call() {
     Frame* frame = frames_.emplace_back(std::make_unique<Frame>()).get();
     const Pending arrival{link_.transport->receive(world_rank(from), tag, frame, sizeof(Frame)),
                           from};
-    send_frame((rank_ + distance) % size_, {});
+    send_frame((rank_ + distance) % size_, {}, {});
     link_.standing->wait(*arrival.transfer, from);
-    check_frame(from, {}, *frame);
+    check_frame(from, {}, {}, *frame);
   }
 }
 
-void Session::send_frame(int peer, std::span<const Piece> pieces) {
+// The header to a peer.
+Header Session::header_for(std::span<const Piece> send, std::span<const Piece> receive) const {
+  Header header = header_;
+  header.sends = hash_of(send);
+  header.expects = hash_of(receive);
+  header.sent_bytes = bytes_of(send);
+  header.expected_bytes = bytes_of(receive);
+  return header;
+}
+
+void Session::send_frame(int peer, std::span<const Piece> send, std::span<const Piece> receive) {
   Frame* frame = frames_.emplace_back(std::make_unique<Frame>()).get();
-  frame->header = header_;
-  frame->header.pieces = hash_of(pieces);
-  frame->header.bytes = bytes_of(pieces);
-  const bool rides = fits_frame(pieces);
-  if (rides) pack(pieces, frame->data.data());
-  count(rides ? frame->header.bytes : 0, sizeof(Frame));
+  frame->header = header_for(send, receive);
+  const bool rides = fits_frame(send);
+  if (rides) pack(send, frame->data.data());
+  count(rides ? frame->header.sent_bytes : 0, sizeof(Frame));
   pending_.push_back({link_.transport->send(world_rank(peer), tag_of(header_.comm, Channel::kFrame),
                                             frame, sizeof(Frame)),
                       peer});
 }
 
-void Session::check_frame(int peer, std::span<const Piece> pieces, const Frame& frame) {
-  Header mine = header_;
-  mine.pieces = hash_of(pieces);
-  mine.bytes = bytes_of(pieces);
-  const std::string what = difference(mine, peer, frame.header);
+void Session::check_frame(int peer, std::span<const Piece> send, std::span<const Piece> receive,
+                          const Frame& frame) {
+  const std::string what = difference(header_for(send, receive), peer, frame.header);
   if (!what.empty()) throw CallsDiffer(peer, what);
 }
 

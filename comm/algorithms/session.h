@@ -75,8 +75,10 @@ class Session {
 
   void swap_frames(std::span<const Parcel> send, std::span<const Parcel> receive);
   void roll_call();
-  void send_frame(int peer, std::span<const Piece> pieces);
-  void check_frame(int peer, std::span<const Piece> pieces, const Frame& frame);
+  Header header_for(std::span<const Piece> send, std::span<const Piece> receive) const;
+  void send_frame(int peer, std::span<const Piece> send, std::span<const Piece> receive);
+  void check_frame(int peer, std::span<const Piece> send, std::span<const Piece> receive,
+                   const Frame& frame);
   void post_send(int peer, std::span<const Piece> pieces);
   void post_receive(int peer, std::span<const Piece> pieces);
   void post_one(bool sends, int peer, void* data, int64_t bytes);

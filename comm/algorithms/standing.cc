@@ -29,7 +29,7 @@ std::string place_of(const Position& p) {
 
 void Standing::enter(const Call& call) {
   const std::lock_guard lock(mutex_);
-  if (verdict_) {
+  if (verdict_ || abort_reason_) {
     throw TransportError(TransportError::Kind::kInterrupted, -1, "the Comm has ended");
   }
   position_.sequence = call.sequence;
@@ -51,7 +51,7 @@ void Standing::wait(Transfer& transfer, int peer) {
   Deadline backstop;
   {
     const std::lock_guard lock(mutex_);
-    if (verdict_) transfer.interrupt();
+    if (verdict_ || abort_reason_) transfer.interrupt();
     waiting_ = &transfer;
     waiting_for_ = peer;
     backstop = Deadline::after(deadline_.left() + kBackstop);
@@ -77,6 +77,7 @@ Position Standing::where() const {
 void Standing::request_abort(std::string reason) {
   const std::lock_guard lock(mutex_);
   if (!abort_reason_) abort_reason_ = std::move(reason);
+  if (waiting_ != nullptr) waiting_->interrupt();
 }
 
 std::optional<Verdict> Standing::ended() const {

@@ -42,7 +42,7 @@ class Standing {
   // This rank's answer to "where are you?".
   Position where() const;
 
-  // Asks for the end of this Comm; the Watch does it. Does not block.
+  // Ends this Comm here, and asks the Watch to end it everywhere. Does not block.
   void request_abort(std::string reason);
 
   // Agrees with the others on why the Comm ends, and returns what stands. These block, bounded.

@@ -8,7 +8,9 @@
 
 #include "dtensor/base/error.h"
 #include "dtensor/comm/algorithms/transport_comm.h"
+#include "dtensor/comm/create.h"
 #include "dtensor/comm/local/local_transport.h"
+#include "dtensor/comm/local/meeting.h"
 
 namespace dtensor::comm::local {
 namespace {
@@ -42,6 +44,15 @@ std::vector<std::unique_ptr<Comm>> make_world(int size, const WorldOptions& opti
     world.push_back(std::make_unique<Comm>(std::move(backend), options.name));
   }
   return world;
+}
+
+void register_backend() {
+  comm::register_backend("local", [](const Endpoint& endpoint) {
+    return meet(endpoint, [&] {
+      return make_world(endpoint.size, {.name = endpoint.host.empty() ? "world" : endpoint.host,
+                                        .generation = endpoint.generation});
+    });
+  });
 }
 
 }  // namespace dtensor::comm::local
