@@ -63,12 +63,10 @@ bool contains(const Layout& outer, const Layout& inner) {
   });
 }
 
-// An empty piece counts as equal wherever it is, but its shape must be the same.
-bool same_boxes(const Layout& a, const Layout& b) {
+// Of layouts of which one contains the other: equal sizes are then equal boxes.
+bool same_sizes(const Layout& a, const Layout& b) {
   return std::ranges::all_of(coordinates(a.mesh()), [&](const Coordinate& at) {
-    const Box x = a.box(at);
-    const Box y = b.box(at);
-    return x.size == y.size && (x.empty() || x.offset == y.offset);
+    return a.local_shape(at) == b.local_shape(at);
   });
 }
 
@@ -148,7 +146,7 @@ void add_local(Path& path, const Layout& from, const Layout& to,
                        return rank_step(step, at).fill_identity;
                      });
   if (!fills) step.op.reset();
-  if (fills || !same_boxes(from, to)) path.add(std::move(step));
+  if (fills || !same_sizes(from, to)) path.add(std::move(step));
 }
 
 int64_t lacking(const Layout& from, const Layout& to) {
@@ -221,7 +219,7 @@ void add_reduction(Path& path, const Layout& from, const Layout& to, std::vector
   const bool scatter = cuts(to, mesh_dims.front());
   // Every rank gets n - 1 shares of its part; of n equal boxes 2(n - 1) / n are sent by each.
   const int64_t payload = (scatter ? 1 : 2) * (n - 1) * (total_elements(to) / (scatter ? 1 : n));
-  if (payload == 0) return;
+  if (payload == 0) return add_local(path, from, to);  // no elements at all
   if (scatter) mesh_dims = in_shard_order(to, mesh_dims);
   path.add({scatter ? StepKind::kReduceScatter : StepKind::kAllReduce, std::move(mesh_dims), from,
             to, from.spec().partial_op(), payload});

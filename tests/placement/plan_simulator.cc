@@ -225,7 +225,25 @@ Locals make_locals(const Layout& layout, uint64_t seed) {
   return all;
 }
 
+namespace {
+
+// A rank's tensor has the shape that the next step takes it for.
+void check_chain(const Layout& before, const Layout& after) {
+  for (int i = 0; i < before.mesh().size(); ++i) {
+    const Coordinate at = before.mesh().coordinate_at(i);
+    require(before.local_shape(at) == after.local_shape(at), "steps that do not follow");
+  }
+}
+
+}  // namespace
+
 Locals run(const ReshardPlan& plan, const Locals& locals) {
+  Layout layout = plan.from();
+  for (const ReshardStep& step : plan.steps()) {
+    check_chain(layout, step.from);
+    layout = step.to;
+  }
+  check_chain(layout, plan.to());
   Locals now = locals;
   for (const ReshardStep& step : plan.steps()) now = run_step(step, now);
   return now;

@@ -97,5 +97,40 @@ TEST(ReshardPlan, MovesEveryPairOn2dMeshesInEveryOrder) {
   tally.print("2-D");
 }
 
+// A layout with random placements, shard order and units.
+Layout random_layout(const MeshLayout& mesh, const Shape& shape, std::mt19937& random) {
+  std::vector<int> order;
+  for (int m = 0; m < mesh.ndim(); ++m) order.push_back(m);
+  std::ranges::shuffle(order, random);
+  Layout layout = Layout::replicated(mesh, shape);
+  for (const int m : order) {
+    const int choice = static_cast<int>(random() % static_cast<unsigned>(shape.ndim() + 3));
+    if (choice < shape.ndim()) {
+      layout = layout.with(m, Shard(choice), static_cast<int64_t>(random() % 3) + 1);
+    } else if (choice == shape.ndim()) {
+      layout = layout.with(m, Partial());
+    }
+  }
+  return layout;
+}
+
+TEST(ReshardPlan, MovesRandomPairsOn3dAnd6dMeshesWithUnitsAndWeights) {
+  const std::vector<MeshLayout> meshes = {
+      MeshLayout({{"a", 2}, {"b", 2}, {"c", 2}}),
+      MeshLayout({{"a", 2}, {"b", 3}, {"c", 2, {2, 1}}}),
+      MeshLayout({{"a", 3, {1, 0, 2}}, {"b", 1}, {"c", 2}}),
+      MeshLayout({{"a", 2}, {"b", 1}, {"c", 2}, {"d", 2}, {"e", 1}, {"f", 2}})};
+  const std::vector<Shape> shapes = {{}, {5}, {13}, {7, 4}, {4, 1, 6}, {3, 2, 2, 3}, {0, 4}};
+  Tally tally;
+  std::mt19937 random(20240);
+  for (int i = 0; i < 4000; ++i) {
+    const MeshLayout& mesh = meshes[random() % meshes.size()];
+    const Shape& shape = shapes[random() % shapes.size()];
+    tally.check(random_layout(mesh, shape, random), random_layout(mesh, shape, random),
+                static_cast<uint64_t>(i));
+  }
+  tally.print("random");
+}
+
 }  // namespace
 }  // namespace dtensor
