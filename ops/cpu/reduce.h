@@ -1,7 +1,8 @@
 // Reductions of local Tensors over chosen dims. Operands may be strided or empty; results are new
 // and contiguous, of x's dtype (bf16 is summed in f32 and rounded once; integer sums wrap).
-// The order of a sum is fixed by the shape alone: the same bits for every number of threads. Sums
-// go by blocks that are added pairwise, so that the error grows with the logarithm of the length.
+// The order of a sum is fixed by shape and strides: the same bits for every number of threads. f32
+// and bf16 are added in f32 in short blocks, the blocks in double, so that errors do not grow with
+// the length. NaN goes through amax and amin.
 // Over zero elements: sum 0, amax -inf (integers: the lowest), amin inf (the highest).
 // Dtypes f32, f64, bf16, i32, i64; ArgumentError for others and for a dim that is not there or
 // twice.
