@@ -1,0 +1,208 @@
+#include "dtensor/ops/cpu/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "dtensor/ops/cpu/attention_backward.h"
+#include "dtensor/ops/cpu/attention_heads.h"
+#include "dtensor/ops/cpu/block_gemm.h"
+#include "dtensor/ops/cpu/dtypes.h"
+#include "dtensor/ops/cpu/parallel.h"
+#include "dtensor/ops/cpu/simd.h"
+
+namespace dtensor::cpu {
+namespace {
+
+using internal::AttentionSizes;
+using internal::Heads;
+using internal::KeyLimit;
+using internal::kKeyTile;
+using internal::kQueryTile;
+
+// Rows of queries that share their keys: positions of one head, or the heads of one position.
+template <class A>
+struct QueryTile {
+  const A* q;
+  int64_t pitch;
+  int64_t rows;
+  int64_t position;  // of the first row
+  int64_t step;      // of positions from row to row: 1 or 0
+  A* out;
+  int64_t out_pitch;
+  A* lse;
+  int64_t lse_pitch;
+};
+
+template <class A>
+class Forward {
+ public:
+  Forward(const AttentionSizes& sizes, KeyLimit limit)
+      : sizes_(sizes),
+        limit_(limit),
+        scores_(kQueryTile * kKeyTile),
+        sum_(static_cast<size_t>(kQueryTile * sizes.d)),
+        most_(kQueryTile),
+        total_(kQueryTile) {}
+
+  void run(const QueryTile<A>& tile, const A* k, int64_t k_pitch, const A* v, int64_t v_pitch) {
+    std::ranges::fill(most_, -std::numeric_limits<A>::infinity());
+    std::ranges::fill(total_, A{0});
+    std::ranges::fill(sum_, A{0});
+    const int64_t visible = limit_(tile.position + (tile.rows - 1) * tile.step, 0, sizes_.s);
+    const auto scale = static_cast<A>(sizes_.scale);
+    for (int64_t first = 0; first < visible; first += kKeyTile) {
+      const int64_t keys = std::min(kKeyTile, visible - first);
+      block_gemm({tile.rows, keys, sizes_.d}, Block<A>{tile.q, tile.pitch},
+                 Block<A>{k + first * k_pitch, k_pitch, Op::kTranspose},
+                 OutBlock<A>{scores_.data(), kKeyTile}, {.alpha = scale});
+      simd::dispatch([&](auto isa) {
+        for (int64_t i = 0; i < tile.rows; ++i) {
+          softmax_row<decltype(isa)>(i, limit_(tile.position + i * tile.step, first, keys), keys);
+        }
+      });
+      block_gemm({tile.rows, sizes_.d, keys}, Block<A>{scores_.data(), kKeyTile},
+                 Block<A>{v + first * v_pitch, v_pitch}, OutBlock<A>{sum_.data(), sizes_.d},
+                 {.beta = 1});
+    }
+    finish(tile);
+  }
+
+ private:
+  // Scores of row i become exp(score - maximum so far), and what the row has summed up before is
+  // brought to that maximum.
+  template <class Isa>
+  DTENSOR_INLINE void softmax_row(int64_t i, int64_t seen, int64_t keys) {
+    constexpr int kLanes = Isa::template lanes<A>();
+    A* row = scores_.data() + i * kKeyTile;
+    A& most = most_[static_cast<size_t>(i)];
+    A& total = total_[static_cast<size_t>(i)];
+    std::fill(row + seen, row + keys, A{0});
+    if (seen == 0) return;
+    const A before = most;
+    auto lanes_most = simd::splat<A, kLanes>(before);
+    int64_t j = 0;
+    for (; j + kLanes <= seen; j += kLanes) {
+      lanes_most = simd::larger(lanes_most, simd::load<kLanes>(row + j));
+    }
+    most = simd::max_lanes<kLanes, A>(lanes_most);
+    for (; j < seen; ++j) most = simd::larger(most, row[j]);
+    const A max = most;
+    simd::Vec<A, kLanes> add{};
+    for (j = 0; j + kLanes <= seen; j += kLanes) {
+      const auto e = simd::exp<kLanes>(simd::load<kLanes>(row + j) - max);
+      simd::store<kLanes>(row + j, e);
+      add += e;
+    }
+    if (j < seen) {  // lanes beyond the end add exp(-inf) = 0
+      auto last = simd::splat<A, kLanes>(-std::numeric_limits<A>::infinity());
+      for (int l = 0; j + l < seen; ++l) last[l] = row[j + l] - max;
+      const auto e = simd::exp<kLanes>(last);
+      simd::store_part<kLanes>(row + j, e, seen - j);
+      add += e;
+    }
+    const A shrink = std::exp(before - max);
+    total = total * shrink + simd::sum_lanes<kLanes, A>(add);
+    if (shrink == 1) return;
+    A* sum = sum_.data() + i * sizes_.d;
+    for (int64_t c = 0; c < sizes_.d; ++c) sum[c] *= shrink;
+  }
+
+  void finish(const QueryTile<A>& tile) {
+    for (int64_t i = 0; i < tile.rows; ++i) {
+      const A total = total_[static_cast<size_t>(i)];
+      const A factor = total == 0 ? 0 : 1 / total;
+      const A* from = sum_.data() + i * sizes_.d;
+      A* to = tile.out + i * tile.out_pitch;
+      for (int64_t c = 0; c < sizes_.d; ++c) to[c] = from[c] * factor;
+      tile.lse[i * tile.lse_pitch] = most_[static_cast<size_t>(i)] + std::log(total);
+    }
+  }
+
+  AttentionSizes sizes_;
+  KeyLimit limit_;
+  std::vector<A> scores_;
+  std::vector<A> sum_;    // of exp(score - most) v
+  std::vector<A> most_;   // the largest score so far
+  std::vector<A> total_;  // the sum of exp(score - most)
+};
+
+template <class A>
+void forward(const AttentionSizes& n, KeyLimit limit, const Tensor& q_tensor,
+             const Tensor& k_tensor, const Tensor& v_tensor, A* out, A* lse) {
+  const Heads<A> q(q_tensor);
+  const Heads<A> k(k_tensor);
+  const Heads<A> v(v_tensor);
+  const auto flat = [&](int64_t b, int64_t t, int64_t g, int64_t r) {
+    return ((b * n.t + t) * n.g + g) * n.r + r;
+  };
+  // Generation: one position, whose heads read the keys together.
+  const bool together = n.t == 1 && n.r > 1 && n.r <= kQueryTile && q.heads_have_pitch();
+  const int64_t tiles = together ? 1 : (n.t + kQueryTile - 1) / kQueryTile;
+  const int64_t heads = together ? 1 : n.r;
+  parallel_for(n.b * n.g * heads * tiles, 1, [&](int64_t begin, int64_t end) {
+    Forward<A> work(n, limit);
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t t = task % tiles * kQueryTile;
+      const int64_t r = task / tiles % heads;
+      const int64_t g = task / tiles / heads % n.g;
+      const int64_t b = task / tiles / heads / n.g;
+      QueryTile<A> tile;
+      tile.q = q.at(b, t, g, r);
+      tile.pitch = together ? q.head_pitch() : q.pitch();
+      tile.rows = together ? n.r : std::min(kQueryTile, n.t - t);
+      tile.position = t;
+      tile.step = together ? 0 : 1;
+      tile.out = out + flat(b, t, g, r) * n.d;
+      tile.out_pitch = together ? n.d : n.g * n.r * n.d;
+      tile.lse = lse + flat(b, t, g, r);
+      tile.lse_pitch = together ? 1 : n.g * n.r;
+      work.run(tile, k.at(b, 0, g), k.pitch(), v.at(b, 0, g), v.pitch());
+    }
+  });
+}
+
+}  // namespace
+
+AttentionResult attention_forward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                  const AttentionParams& params) {
+  const AttentionSizes n("attention_forward", q, k, v, params.scale);
+  const DType dtype = accumulator_of(q.dtype());
+  const Tensor out = Tensor::empty(q.shape(), dtype);
+  const Tensor lse = Tensor::empty({n.b, n.t, n.g, n.r}, dtype);
+  const KeyLimit limit{params.causal, params.query_offset};
+  visit_floating("attention_forward", q.dtype(), [&](auto t) {
+    using A = simd::Compute<decltype(t)>;
+    forward<A>(n, limit, q, k, v, out.data<A>(), lse.data<A>());
+  });
+  return {out.to(q.dtype()), lse};
+}
+
+AttentionGrads attention_backward(const Tensor& grad, const Tensor& q, const Tensor& k,
+                                  const Tensor& v, const AttentionResult& result,
+                                  const AttentionParams& params) {
+  constexpr const char* kOp = "attention_backward";
+  const AttentionSizes n(kOp, q, k, v, params.scale);
+  check_same_dtype(kOp, grad, q);
+  check_same_dtype(kOp, result.out, q);
+  check_same_shape(kOp, grad, q);
+  check_same_shape(kOp, result.out, q);
+  if (result.lse.shape() != Shape{n.b, n.t, n.g, n.r}) {
+    throw ArgumentError(std::string(kOp) + ": lse " + describe(result.lse) +
+                        " is not that of a forward pass of q " + describe(q));
+  }
+  const DType dtype = accumulator_of(q.dtype());
+  const AttentionGrads sums{Tensor::zeros(q.shape(), dtype), Tensor::zeros(k.shape(), dtype),
+                            Tensor::zeros(v.shape(), dtype)};
+  const KeyLimit limit{params.causal, params.query_offset};
+  visit_floating(kOp, q.dtype(), [&](auto t) {
+    using A = simd::Compute<decltype(t)>;
+    internal::attention_backward_into<A>(n, limit, {grad, q, k, v, result.out, result.lse},
+                                         {sums.dq, sums.dk, sums.dv});
+  });
+  return {sums.dq.to(q.dtype()), sums.dk.to(q.dtype()), sums.dv.to(q.dtype())};
+}
+
+}  // namespace dtensor::cpu
