@@ -9,7 +9,6 @@
 
 #include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
-#include "dtensor/comm/comm_error.h"
 #include "dtensor/tensor/autograd.h"
 #include "dtensor/tensor/factory.h"
 #include "dtensor/tensor/ledger.h"
