@@ -121,6 +121,41 @@ std::vector<Layout> layouts_of(std::span<const DTensor> inputs) {
   return layouts;
 }
 
+// The fix that kAuto makes: of those that cut nothing that was not cut on that mesh dim, the one
+// that moves the least bytes, a tensor that stands twice counted once; of equals the one whose
+// result is not Partial. There always is one: everything R.
+const Fix* cheapest(std::span<const Fix> fixes, std::span<const DTensor> inputs) {
+  const Fix* best = nullptr;
+  std::pair<int64_t, bool> least;
+  for (const Fix& fix : fixes) {
+    if (fix.new_cuts > 0) continue;
+    std::pair<int64_t, bool> cost{0, fix.out.front().spec().has_partial()};
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      bool again = false;
+      for (size_t j = 0; j < i; ++j) {
+        again = again || (inputs[j].impl() == inputs[i].impl() && fix.in[j] == fix.in[i]);
+      }
+      if (!again) cost.first += fix.each[i];
+    }
+    if (best && least <= cost) continue;
+    best = &fix;
+    least = cost;
+  }
+  return best;
+}
+
+void make_fix(const Fix& fix, std::vector<DTensor>& inputs, CallSite site) {
+  const std::vector<DTensor> before = inputs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (fix.in[i] == before[i].layout()) continue;
+    for (size_t j = 0; j < i; ++j) {
+      if (before[j].impl() == before[i].impl() && fix.in[j] == fix.in[i]) inputs[i] = inputs[j];
+    }
+    if (inputs[i].layout() == fix.in[i]) continue;
+    inputs[i] = move_for_op(inputs[i], fix.in[i], MoveReason::kAutomatic, site);
+  }
+}
+
 // Brings inputs to a row; under kAuto by the cheapest fix where none fits.
 RuleResult place(const OpCall& call, std::vector<DTensor>& inputs) {
   std::vector<Layout> in = layouts_of(inputs);
@@ -137,11 +172,8 @@ RuleResult place(const OpCall& call, std::vector<DTensor>& inputs) {
     RuleMatch match = match_rule(call.rule, in, call.allow_communicating);
     if (!match.mismatch) return match.result;
     const std::vector<Fix> found = fixes(call.rule, in, options);
-    if (!found.empty()) {
-      for (size_t i = 0; i < inputs.size(); ++i) {
-        if (found.front().in[i] == in[i]) continue;
-        inputs[i] = move_for_op(inputs[i], found.front().in[i], MoveReason::kAutomatic, call.site);
-      }
+    if (const Fix* fix = cheapest(found, inputs)) {
+      make_fix(*fix, inputs, call.site);
       in = layouts_of(inputs);
       return apply_rule(call.rule, in, options);
     }

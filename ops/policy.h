@@ -8,7 +8,7 @@ namespace dtensor {
 
 enum class RedistributePolicy {
   kError,  // PlacementError that shows the two cheapest moves as code
-  kAuto,   // the cheapest move is made and entered in the ledger as automatic
+  kAuto,   // the cheapest move is made, entered in the ledger as automatic; no new cuts
 };
 
 // The Context's slot, and a scope that sets it:

@@ -106,6 +106,7 @@ DTensor narrow(const DTensor& a, int dim, int64_t begin, int64_t length, CallSit
     shape[d] = length;
     const Fix fix{.in = {whole},
                   .out = {Layout(whole.spec(), shape)},
+                  .each = {moves.most_received() * size_of(a.dtype())},
                   .received_bytes = moves.most_received() * size_of(a.dtype()),
                   .payload_elements = moves.payload(),
                   .moved = 1};

@@ -209,6 +209,7 @@ std::vector<Fix> reshape_fixes(const Layout& from, const Shape& shape, DType dty
     const ReshardPlan moves = plan(from, to);
     fixes.push_back({.in = {to},
                      .out = {std::get<Layout>(std::move(out))},
+                     .each = {moves.most_received() * size_of(dtype)},
                      .received_bytes = moves.most_received() * size_of(dtype),
                      .payload_elements = moves.payload(),
                      .moved = 1});

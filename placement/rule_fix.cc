@@ -189,11 +189,13 @@ class FixFinder {
       }
       if (equal_boundaries(x, want) || is_silent_move(x, want)) {
         fix.in.push_back(x);
+        fix.each.push_back(0);
         continue;
       }
       const ReshardPlan moves = plan(x, want);
       const DType dtype = i < options_.dtypes.size() ? options_.dtypes[i] : DType::kFloat32;
-      fix.received_bytes += moves.most_received() * size_of(dtype);
+      fix.each.push_back(moves.most_received() * size_of(dtype));
+      fix.received_bytes += fix.each.back();
       fix.payload_elements += moves.payload();
       fix.moved += 1;
       fix.in.push_back(want);
@@ -202,7 +204,23 @@ class FixFinder {
     const RuleMatch match = match_rule(rule_, fix.in, options_.allow_communicating);
     if (match.mismatch) return;
     fix.out = match.result.out;
+    fix.new_cuts = new_cuts(chosen);
     fixes_.push_back(std::move(fix));
+  }
+
+  int new_cuts(const std::vector<Choice>& chosen) const {
+    int count = 0;
+    for (size_t m = 0; m < chosen.size(); ++m) {
+      if (chosen[m].letter == '\0') continue;
+      bool was_cut = false;
+      for (size_t i = 0; i < in_.size(); ++i) {
+        const Placement p = in_[i].placement(static_cast<int>(m));
+        was_cut = was_cut || (p.is_shard() &&
+                              letters_.in[i][static_cast<size_t>(p.dim())] == chosen[m].letter);
+      }
+      count += was_cut ? 0 : 1;
+    }
+    return count;
   }
 
   const Rule& rule_;

@@ -21,10 +21,12 @@ struct RuleOptions {
 // silent move.
 struct Fix {
   std::vector<Layout> in;
-  std::vector<Layout> out;       // what the op then gives
-  int64_t received_bytes = 0;    // by the rank that receives most, added over the inputs
-  int64_t payload_elements = 0;  // sent, over all ranks
-  int moved = 0;                 // inputs that move
+  std::vector<Layout> out;         // what the op then gives
+  std::vector<int64_t> each = {};  // per input, bytes received by the rank that receives most
+  int64_t received_bytes = 0;      // their sum
+  int64_t payload_elements = 0;    // sent, over all ranks
+  int moved = 0;                   // inputs that move
+  int new_cuts = 0;                // mesh dims that would cut what no input was cut by there
 };
 
 // By received_bytes, then by inputs moved. Mesh dims that fit already stay as they are. Where

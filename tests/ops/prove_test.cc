@@ -54,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, Prove,
                          ::testing::Values(World{"two", {{"a", 2}}, {}},
                                            World{"three", {{"a", 3}}, {}},
                                            World{"four", {{"a", 4}}, {}},
-                                           World{"grid", {{"a", 2}, {"b", 2}}, {.sample = 150}}),
+                                           World{"grid", {{"a", 2}, {"b", 2}}, {.sample = 200}}),
                          [](const auto& info) { return info.param.name; });
 
 // The prover itself: a rule that is changed is caught.

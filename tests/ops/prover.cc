@@ -14,7 +14,21 @@ namespace {
 
 using ops::OpEntry;
 using ops::SampleOperand;
-using Placements = std::vector<Placement>;  // of one operand, by mesh dim
+
+// Of one operand: placements by mesh dim, and whether levels apply from right to left.
+struct Placements : std::vector<Placement> {
+  using std::vector<Placement>::vector;
+  bool reversed = false;
+
+  Layout layout(const MeshLayout& mesh, const Shape& shape) const {
+    Layout result = Layout::replicated(mesh, shape);
+    for (int k = 0; k < mesh.ndim(); ++k) {
+      const int m = reversed ? mesh.ndim() - 1 - k : k;
+      result = result.with(m, (*this)[static_cast<size_t>(m)]);
+    }
+    return result;
+  }
+};
 
 // Row-major values of a whole tensor.
 struct Whole {
@@ -79,7 +93,7 @@ Operand make_operand(const SampleOperand& operand, uint64_t seed, const DeviceMe
   const std::vector<int> dims = partial_dims(placements);
   Operand made;
   if (dims.empty()) {
-    made.leaf = distribute(sample, mesh, placements);
+    made.leaf = distribute(sample, mesh, placements.layout(mesh.layout(), sample.shape()));
     if (floating && operand.wants_grad) made.leaf.set_requires_grad(true);
     made.value = made.leaf;
     return made;
@@ -94,7 +108,8 @@ Operand make_operand(const SampleOperand& operand, uint64_t seed, const DeviceMe
     stacked[static_cast<size_t>(dims[k])] = Shard(static_cast<int>(k));
     leading.push_back(static_cast<int>(k));
   }
-  made.leaf = distribute(floating ? parts : parts.to(DType::kInt64), mesh, stacked);
+  made.leaf = distribute(floating ? parts : parts.to(DType::kInt64), mesh,
+                         stacked.layout(mesh.layout(), parts.shape()));
   if (floating && operand.wants_grad) made.leaf.set_requires_grad(true);
   made.value = sum(made.leaf, leading);
   return made;
@@ -143,6 +158,12 @@ std::vector<Placements> placements_of(const SampleOperand& operand, int mesh_ndi
     }
     all = std::move(longer);
   }
+  const size_t left_to_right = all.size();
+  for (size_t i = 0; i < left_to_right; ++i) {
+    if (mesh_ndim != 2 || !all[i][0].is_shard() || all[i][0] != all[i][1]) continue;
+    all.push_back(all[i]);
+    all.back().reversed = true;
+  }
   return all;
 }
 
@@ -178,6 +199,7 @@ std::string text_of(const OpEntry& entry, const std::vector<Placements>& combina
     text += " [";
     for (const Placement p : placements) text += to_string(p) + " ";
     text.back() = ']';
+    if (placements.reversed) text += " right to left";
   }
   return text;
 }
@@ -271,8 +293,7 @@ class Prover {
         piece = parts.narrow(0, at[0], 1).reshape(operand.shape);
         if (operand.below > 0) piece = piece.to(DType::kInt64);
       } else if (p.is_shard()) {
-        const Range range =
-            Layout(mesh_.layout(), operand.shape, combination[i]).range(p.dim(), at);
+        const Range range = combination[i].layout(mesh_.layout(), operand.shape).range(p.dim(), at);
         piece = piece.narrow(p.dim(), range.begin, range.size());
       }
       pieces.emplace_back(piece);
@@ -297,7 +318,7 @@ class Prover {
     }
     const Tensor whole =
         Tensor::of(std::span<const double>(reference_.y.values), reference_.y.shape);
-    const Layout layout(mesh_.layout(), reference_.y.shape, out);
+    const Layout layout = out.layout(mesh_.layout(), reference_.y.shape);
     for (size_t r = 0; r < results.size(); ++r) {
       Tensor want = whole;
       if (p.is_shard()) {
