@@ -29,6 +29,10 @@ class DeviceMesh {
   DeviceMesh(comm::Comm& root, std::vector<MeshDim> dims, std::vector<int> ranks = {});
   DeviceMesh(comm::Comm& root, MeshLayout layout);
 
+  // The mesh that this rank (its Context) made last, while some handle of it lives; undefined
+  // otherwise. For calls that concern the whole world and are given no tensor on a mesh.
+  static DeviceMesh latest();
+
   bool defined() const { return state_ != nullptr; }
   explicit operator bool() const { return defined(); }
 
