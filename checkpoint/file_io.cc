@@ -138,7 +138,6 @@ AtomicFile::AtomicFile(std::string path)
     : path_(std::move(path)), temporary_(temporary_beside(path_)) {}
 
 void AtomicFile::commit(Existing existing) {
-  temporary_.sync();
   const char* from = temporary_.path().c_str();
   const unsigned flags = existing == Existing::kRefuse ? RENAME_NOREPLACE : 0;
   int result = renameat2(AT_FDCWD, from, AT_FDCWD, path_.c_str(), flags);

@@ -71,7 +71,9 @@ class AtomicFile {
   explicit AtomicFile(std::string path);
 
   void append(std::span<const std::byte> bytes) { temporary_.append(bytes); }
-  // fsync, rename to `path`, fsync of the directory.
+  // fsync. What can fail for want of space has then succeeded. Last call but commit().
+  void prepare() { temporary_.sync(); }
+  // rename to `path`, fsync of the directory. After prepare().
   void commit(Existing existing);
 
  private:

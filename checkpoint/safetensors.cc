@@ -156,6 +156,7 @@ void write(const std::string& path, std::span<const Item> items,
     file.append({static_cast<const std::byte*>(by_name.at(e.name)->data),
                  static_cast<size_t>(e.end_bytes - e.begin_bytes)});
   }
+  file.prepare();
   file.commit(checkpoint::Existing::kReplace);
 }
 

@@ -1,0 +1,83 @@
+#include "dtensor/checkpoint/tensor_index.h"
+
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "dtensor/base/error.h"
+#include "dtensor/checkpoint/file_io.h"
+#include "dtensor/checkpoint/strict_json.h"
+
+namespace dtensor::checkpoint {
+namespace {
+
+constexpr int64_t kMaxIndexBytes = 100'000'000;
+
+void add_file(TensorIndex& index, safetensors::File file) {
+  const auto number = static_cast<int>(index.files.size());
+  index.files.push_back(std::move(file));
+  for (const safetensors::Entry& e : index.files.back().entries()) {
+    const auto [it, is_new] = index.tensors.emplace(e.name, TensorIndex::Place{number, &e});
+    if (is_new) continue;
+    throw CheckpointError(fmt::format("tensor \"{}\" is in {} and in {}", e.name,
+                                      index.files[static_cast<size_t>(it->second.file)].path(),
+                                      index.files.back().path()));
+  }
+}
+
+// Tensor -> file name.
+std::map<std::string, std::string> read_weight_map(const std::string& path) {
+  const nlohmann::json json = parse_strict(read_text(path, kMaxIndexBytes), path);
+  std::map<std::string, std::string> places;
+  for (const auto& [tensor, value] : JsonValue(json, path)["weight_map"].fields()) {
+    const std::string name = value.text();
+    check_plain_name(name, fmt::format("{}: tensor \"{}\"", path, tensor));
+    places[tensor] = name;
+  }
+  return places;
+}
+
+}  // namespace
+
+TensorIndex read_tensor_index(const std::string& dir) {
+  const std::string single = (std::filesystem::path(dir) / "model.safetensors").string();
+  const std::string path = single + ".index.json";
+  TensorIndex index;
+  std::error_code ignored;
+  // A link that leads nowhere is not "no file": opening it says what is wrong.
+  const bool has_single = std::filesystem::symlink_status(single, ignored).type() !=
+                          std::filesystem::file_type::not_found;
+  if (has_single) {
+    add_file(index, safetensors::File(single));
+    return index;
+  }
+  if (!std::filesystem::exists(path, ignored)) {
+    throw CheckpointError(
+        fmt::format("{} has neither model.safetensors nor model.safetensors.index.json", dir));
+  }
+  const auto places = read_weight_map(path);
+  std::map<std::string, int> numbers;
+  for (const auto& [tensor, name] : places) {
+    if (!numbers.emplace(name, static_cast<int>(numbers.size())).second) continue;
+    add_file(index, safetensors::File((std::filesystem::path(dir) / name).string()));
+  }
+  for (const auto& [tensor, name] : places) {
+    const auto it = index.tensors.find(tensor);
+    if (it == index.tensors.end() || it->second.file != numbers.at(name)) {
+      throw CheckpointError(fmt::format(
+          "{} says that tensor \"{}\" is in {}, which has none of that name", path, tensor, name));
+    }
+  }
+  for (const auto& [tensor, place] : index.tensors) {
+    if (places.contains(tensor)) continue;
+    throw CheckpointError(fmt::format("{} has a tensor \"{}\" that {} does not name",
+                                      index.files[static_cast<size_t>(place.file)].path(), tensor,
+                                      path));
+  }
+  return index;
+}
+
+}  // namespace dtensor::checkpoint
