@@ -99,7 +99,7 @@ struct Pipe {
   void pump() {
     char block[16384];
     ssize_t n = 0;
-    while (fd.valid() && (n = read(fd.get(), block, sizeof(block))) != 0) {
+    while (fd && (n = read(fd.get(), block, sizeof(block))) != 0) {
       if (n < 0 && errno == EINTR) continue;
       if (n < 0 && errno == EAGAIN) return;
       if (n < 0) break;

@@ -59,10 +59,10 @@ bool wait_for(const Fd& socket, short events, Deadline deadline) {
   }
 }
 
-// One attempt; not valid() (with *why set) where it fails.
+// One attempt; false (with *why set) where it fails.
 Fd try_connect(const addrinfo& a, Deadline deadline, std::string* why) {
   Fd fd = open_socket(a);
-  if (!fd.valid()) throw Error(fmt::format("socket: {}", strerror(errno)));
+  if (!fd) throw Error(fmt::format("socket: {}", strerror(errno)));
   int error = 0;
   if (connect(fd.get(), a.ai_addr, a.ai_addrlen) != 0) {
     error = errno;
@@ -140,9 +140,8 @@ Fd listen_on(const std::string& host, int port) {
   for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
     Fd fd = open_socket(*a);
     const int on = 1;
-    if (fd.valid()) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (fd.valid() && bind(fd.get(), a->ai_addr, a->ai_addrlen) == 0 &&
-        listen(fd.get(), 1024) == 0) {
+    if (fd) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (fd && bind(fd.get(), a->ai_addr, a->ai_addrlen) == 0 && listen(fd.get(), 1024) == 0) {
       return fd;
     }
     why = strerror(errno);
@@ -161,7 +160,7 @@ HostPort local_address(const Fd& socket) {
 
 Fd accept_from(const Fd& listener) {
   Fd fd(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (fd.valid()) set_no_delay(fd);
+  if (fd) set_no_delay(fd);
   return fd;
 }
 
@@ -172,7 +171,7 @@ Fd connect_to(const HostPort& address, Deadline deadline) {
   auto pause = std::chrono::milliseconds(1);
   for (;;) {
     for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
-      if (Fd fd = try_connect(*a, until, &why); fd.valid()) return fd;
+      if (Fd fd = try_connect(*a, until, &why)) return fd;
     }
     if (until.expired()) break;
     // Nobody listens yet: the other side may still be starting.
@@ -186,7 +185,7 @@ std::string address_towards(const HostPort& address) {
   const AddressList list = resolve(address.host, address.port, SOCK_DGRAM);
   for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
     const Fd fd = open_socket(*a);
-    if (fd.valid() && connect(fd.get(), a->ai_addr, a->ai_addrlen) == 0) {
+    if (fd && connect(fd.get(), a->ai_addr, a->ai_addrlen) == 0) {
       return local_address(fd).host;
     }
   }

@@ -26,7 +26,7 @@ class Fd {
   Fd& operator=(const Fd&) = delete;
 
   int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
+  explicit operator bool() const { return fd_ >= 0; }
   int release() {
     const int fd = fd_;
     fd_ = -1;
@@ -51,7 +51,7 @@ bool is_loopback(std::string_view numeric_host);
 // A listening socket on a numeric or resolvable host; port 0 is taken from the kernel.
 Fd listen_on(const std::string& host, int port);
 HostPort local_address(const Fd& socket);
-// Takes one waiting connection; not valid() where none waits.
+// Takes one waiting connection; false where none waits.
 Fd accept_from(const Fd& listener);
 // Connects, trying again while nobody listens; Error when the deadline passes.
 Fd connect_to(const HostPort& address, Deadline deadline);

@@ -96,8 +96,7 @@ class Server {
   }
 
   void take_new() {
-    for (Fd fd = internal::accept_from(listener_); fd.valid();
-         fd = internal::accept_from(listener_)) {
+    while (Fd fd = internal::accept_from(listener_)) {
       if (connections_.size() >= kMaxConnections) continue;
       connections_.emplace_back();
       connections_.back().fd = std::move(fd);

@@ -1,0 +1,13 @@
+#include "dtensor/comm/backends.h"
+
+#include "dtensor/comm/gloo/gloo.h"
+#include "dtensor/comm/local/local.h"
+
+namespace dtensor::comm {
+
+void register_all() {
+  gloo::register_backend();
+  local::register_backend();
+}
+
+}  // namespace dtensor::comm
