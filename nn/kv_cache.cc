@@ -48,9 +48,10 @@ void grow(Tensor& buffer, const Tensor& piece, int64_t used, int64_t needed) {
 }  // namespace
 
 void KvCache::append(const DTensor& k, const DTensor& v) {
-  if (!first_.defined()) first_ = k.detach();
-  check(first_, k);
-  check(first_, v);
+  const DTensor first = first_.defined() ? first_ : k.detach();
+  check(first, k);
+  check(first, v);
+  first_ = first;
   const int64_t t = k.size(kTimeDim);
   if (first_.has_local()) {
     grow(keys_, k.local_tensor(), length_, length_ + t);
