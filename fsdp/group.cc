@@ -174,6 +174,7 @@ DTensor Group::after_forward(const DTensor& y) {
 
 void Group::clean_up() {
   for (const nn::Parameter& p : parameters_) p.set_use({});
+  if (running_ != nullptr && running_->of_root) schedule_->drop_ahead();
   running_.reset();
 }
 

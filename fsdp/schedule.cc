@@ -39,7 +39,6 @@ void Schedule::entered_forward(const std::shared_ptr<ScheduledGroup>& group) {
 void Schedule::end_forward() {
   last_order_ = std::exchange(order_, {});
   cursor_ = last_order_.size();
-  ahead_.reset();
 }
 
 void Schedule::add_to_tape(const std::shared_ptr<Pass>& pass) { tape_.push_back(pass); }

@@ -21,6 +21,8 @@ class Schedule {
   // `group` is gathered and runs: issues the gather of the group that came next last time.
   void entered_forward(const std::shared_ptr<ScheduledGroup>& group);
   void end_forward();
+  // Frees what was gathered ahead and not used: forward is over, or threw.
+  void drop_ahead() { ahead_.reset(); }
 
   // A pass of the graph, in forward order.
   void add_to_tape(const std::shared_ptr<Pass>& pass);
