@@ -1,0 +1,130 @@
+#include "dtensor/ops/elementwise.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dtensor/tests/ops/tensors.h"
+#include "dtensor/tests/support/run_ranks.h"
+
+namespace dtensor {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace)
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// pytorch#163193: a number added to a Partial counts once, however it is written.
+TEST(Add, ANumberToAPartialCountsOnce) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"dp", 2}});
+    const DTensor s = sum(distribute(counted({10, 1}), mesh, {Shard(0)}));
+    EXPECT_EQ(piece(s)[0], comm.rank() == 0 ? 10 : 35);
+    const DTensor ten(floats({10}, {}));
+    const DTensor ten_on_mesh = replicate(ten, mesh);
+    const DTensor up = add(s, 10.0);
+    EXPECT_EQ(up.spec().placement(0), Partial());
+    EXPECT_EQ(piece(up)[0], comm.rank() == 0 ? 20 : 35);
+    EXPECT_EQ(moved_bytes(), 0);
+    for (const DTensor& t : {up, add(s, ten), add(ten, s), add(s, ten_on_mesh)}) {
+      EXPECT_THAT(whole(t), ElementsAre(55));
+    }
+    for (const DTensor& t : {sub(s, 10.0), sub(s, ten), sub(s, ten_on_mesh)}) {
+      EXPECT_THAT(whole(t), ElementsAre(35));
+    }
+    for (const DTensor& t : {add(neg(s), 10.0), sub(ten, s), sub(ten_on_mesh, s)}) {
+      EXPECT_THAT(whole(t), ElementsAre(-35));
+    }
+    const DTensor plain(floats({10}, {1}));
+    EXPECT_THAT(placement_error([&] { add(s, plain); }), HasSubstr("use replicate(b, mesh)"));
+  });
+}
+
+// pytorch#159856, pytorch#163374: nonlinear ops do not see the parts.
+TEST(NonlinearOps, RefuseAPartialOrResolveItUnderAuto) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"dp", 2}});
+    const DTensor x = partial({{-3}, {5}}, {1}, mesh);
+    const DTensor v = partial({{1, 3}, {2, 1}}, {2}, mesh);
+    const std::string e = placement_error([&] { relu(x); });
+    EXPECT_THAT(e, HasSubstr("relu: a f32[1] is P(sum) on mesh dim \"dp\" (2 ranks)"));
+    EXPECT_THAT(e, HasSubstr("redistribute(a, {Replicate()})"));
+    EXPECT_THAT(e, HasSubstr("bytes per rank"));
+    EXPECT_THAT(placement_error([&] { mul(x, x); }), HasSubstr("redistribute("));
+    EXPECT_THAT(placement_error([&] { amax(v); }), HasSubstr("redistribute("));
+    EXPECT_EQ(moved_bytes(), 0);
+
+    const PolicyScope policy(RedistributePolicy::kAuto);
+    for (const auto& [y, want] : {std::pair{relu(x), 2.0F}, {mul(x, x), 4.0F}, {amax(v), 4.0F}}) {
+      EXPECT_TRUE(y.spec().is_replicated());
+      EXPECT_THAT(piece(y), ElementsAre(want));
+    }
+    EXPECT_EQ(x.spec().placement(0), Partial()) << "the operand is as it was";
+    const auto& entries = Context::current().slot<Ledger>().entries();
+    ASSERT_EQ(entries.size(), 3U) << "x * x moves x once";
+    EXPECT_EQ(entries.back().cause, Cause::kAutomatic);
+    EXPECT_EQ(entries.back().kind, StepKind::kAllReduce);
+  });
+}
+
+// pytorch#147180, pytorch#153603: a scalar argument is no part of what is cached.
+TEST(Scale, OfTwoFactorsGivesTwoResults) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"dp", 2}});
+    const DTensor x = partial({{1}, {2}}, {1}, mesh);
+    EXPECT_THAT(whole(mul(x, -5.0)), ElementsAre(-15));
+    EXPECT_THAT(whole(mul(x, 2.0)), ElementsAre(6));
+    const DTensor top = partial({{3}, {7}}, {1}, mesh, PartialOp::kMax);
+    EXPECT_THAT(placement_error([&] { mul(top, -1.0); }), HasSubstr("P(max)"));
+  });
+}
+
+// pytorch#172932, pytorch#160285: R and Partial gradients add up once each.
+TEST(Gradients, ReplicatedAndPartialOnesAddUpOnceEach) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"dp", 2}});
+    const DTensor x = distribute(floats({1, 2, 3}, {3}), mesh, {Shard(0)});
+    const auto gradient = [&](const std::function<DTensor(const DTensor&)>& loss) {
+      const DTensor w = leaf(floats({5}, {}), mesh, {});
+      DTensor l = loss(w);
+      const int64_t before = moved_bytes();
+      l.backward();
+      EXPECT_EQ(moved_bytes() - before, 8) << "one all-reduce of one float";
+      return piece(w.grad())[0];
+    };
+    EXPECT_EQ(gradient([&](const DTensor& w) { return add(sum(mul(w, x)), mul(w, 3.0)); }), 9);
+    EXPECT_EQ(gradient([&](const DTensor& w) { return sum(mul(mul(w, 2.0), x)); }), 12);
+    EXPECT_FLOAT_EQ(gradient([&](const DTensor& w) { return sum(mul(exp(w), x)); }), 890.47895F);
+  });
+}
+
+TEST(Broadcast, OfADimOfSizeOneDoesNotTakeACut) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"dp", 2}});
+    const DTensor x = distribute(counted({3, 4}), mesh, {Shard(1)});
+    const DTensor one = distribute(counted({3, 1}), mesh, {Replicate()});
+    EXPECT_THAT(whole(add(x, one)), ElementsAre(0, 1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 13));
+    const DTensor cut = distribute(counted({3, 1}), mesh, {Shard(1)});
+    EXPECT_THAT(placement_error([&] { add(x, cut); }), HasSubstr("redistribute(b, {Replicate()})"));
+  });
+}
+
+TEST(Cast, PassesAPartialBetweenFloatingTypesOnly) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"dp", 2}});
+    const DTensor x = partial({{1.5F}, {2.25F}}, {1}, mesh);
+    EXPECT_EQ(cast(x, DType::kFloat64).spec().placement(0), Partial());
+    EXPECT_NE(placement_error([&] { cast(x, DType::kInt64); }), "");
+    EXPECT_EQ(cast(x, DType::kFloat32).impl(), x.impl());
+  });
+}
+
+TEST(Operands, OfTwoDtypesAreRefused) {
+  const DTensor a(counted({2}));
+  const DTensor b(Tensor::arange(2, DType::kInt64));
+  EXPECT_THROW(add(a, b), ArgumentError);
+  EXPECT_THROW(add(b, 0.5), ArgumentError);
+  EXPECT_THROW(add(a, DTensor()), ArgumentError);
+}
+
+}  // namespace
+}  // namespace dtensor

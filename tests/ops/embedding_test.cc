@@ -1,0 +1,49 @@
+#include "dtensor/ops/embedding.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dtensor/tests/ops/tensors.h"
+#include "dtensor/tests/support/run_ranks.h"
+
+namespace dtensor {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace)
+using ::testing::ElementsAre;
+
+// torchtitan#4637: ids are global, also where rows are cut. (There is no padding id: row 4 gets its
+// gradient of 2, and only row 4.)
+TEST(Embedding, LooksUpGlobalIdsInACutTable) {
+  run_ranks(4, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"tp", 4}});
+    const DTensor table = leaf(floats({10, 11, 12, 13, 14, 15}, {6, 1}), mesh, {Shard(0)});
+    const DTensor y = embedding(table, replicate(DTensor(ids({4, 0, 5, 4, 2}, {5})), mesh));
+    EXPECT_EQ(y.spec().placement(0), Partial());
+    EXPECT_THAT(whole(y), ElementsAre(14, 10, 15, 14, 12));
+    sum(y).backward();
+    EXPECT_EQ(table.grad().spec().placement(0), Shard(0));
+    EXPECT_THAT(whole(table.grad()), ElementsAre(1, 0, 1, 0, 2, 1));
+  });
+}
+
+TEST(Embedding, OfCutIdsHasAPartialGradient) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"dp", 2}});
+    const DTensor table = leaf(floats({10, 11, 12}, {3, 1}), mesh, {Replicate()});
+    const DTensor y = embedding(table, distribute(ids({2, 0, 2}, {3}), mesh, {Shard(0)}));
+    EXPECT_THAT(whole(y), ElementsAre(12, 10, 12));
+    sum(y).backward();
+    EXPECT_THAT(piece(table.grad()), ElementsAre(1, 0, 2));
+  });
+}
+
+TEST(Embedding, RefusesIdsOutsideTheTable) {
+  const DTensor table(counted({3, 2}));
+  EXPECT_THROW(embedding(table, DTensor(ids({3}, {1}))), ArgumentError);
+  EXPECT_THROW(embedding(table, DTensor(ids({-1}, {1}))), ArgumentError);
+  EXPECT_THROW(embedding(table, DTensor(counted({1}))), ArgumentError);
+}
+
+}  // namespace
+}  // namespace dtensor
