@@ -4,9 +4,14 @@
 #include <utility>
 
 #include "dtensor/base/error.h"
+#include "dtensor/tensor/kernels.h"
 
 namespace dtensor {
 namespace {
+
+// What may be under way to leaves at one time: a Partial gradient's memory is held until its
+// reduction ends.
+constexpr int64_t kMostResolvingBytes = int64_t{64} << 20;
 
 // Lets hooks see, and change, a complete gradient.
 DTensor run_hooks(const std::vector<GradHook>& hooks, DTensor grad) {
@@ -24,6 +29,16 @@ DTensor own(const DTensor& grad) {
   const bool alone = t.storage().use_count() == 1 && grad.impl().use_count() == 1 &&
                      t.size_bytes() == t.storage()->size_bytes() && t.is_contiguous();
   return alone ? grad : DTensor(t.clone(), grad.layout(), grad.mesh());
+}
+
+// a + b, in the memory of `a` where nobody else can see it.
+DTensor add_to(DTensor a, const DTensor& b) {
+  const bool mine = a.defined() && b.defined() && a.has_local() && a.impl().use_count() == 1 &&
+                    a.local_tensor().storage().use_count() == 1 &&
+                    a.local_tensor().is_contiguous() && a.layout() == b.layout();
+  if (!mine) return accumulate(a, b);
+  kernels::add(a.local_tensor(), b.local_tensor(), a.local_tensor());
+  return a;
 }
 
 DTensor seed_of(const DTensor& loss) {
@@ -83,7 +98,7 @@ void BackwardPass::run(const DTensor& loss) {
       ready_.emplace(root->sequence_, root.get());
       run_ready();
     }
-    finish_resolving();
+    finish_resolving(0);
   } catch (...) {
     try {
       run_callbacks();
@@ -183,12 +198,12 @@ void BackwardPass::deliver(const Node& from, const Node::Edge& edge, DTensor gra
   if (to_node) {
     PendingNode& state = nodes_.at(edge.node.get());
     DTensor& slot = state.grads[static_cast<size_t>(edge.output)];
-    slot = accumulate(slot, grad);
+    slot = add_to(std::move(slot), grad);
     if (--state.missing == 0) ready_.emplace(edge.node->sequence_, edge.node.get());
     return;
   }
   PendingLeaf& state = leaves_.at(edge.leaf.impl().get());
-  state.grad = accumulate(state.grad, grad);
+  state.grad = add_to(std::move(state.grad), grad);
   grad = DTensor();
   if (--state.missing > 0) return;
   auto complete = leaves_.extract(edge.leaf.impl().get());
@@ -203,28 +218,34 @@ void BackwardPass::finish_leaf(PendingLeaf state) {
   if (!grad.defined()) return;
   DTensor before = std::exchange(leaf.grad, {});
   if (before.defined() && (options_.defer || before.spec().has_partial())) {
-    grad = accumulate(std::exchange(before, {}), grad);
+    grad = add_to(std::exchange(before, {}), grad);
   }
   const Layout to = internal::dual(grad.layout(), leaf.layout, options_.defer, "leaf");
   if (grad.layout() == to || equal_boundaries(grad.layout(), to) || !grad.has_local()) {
     if (!grad.has_local()) grad = DTensor(grad.dtype(), to, leaf.mesh);
-    leaf.grad = before.defined() ? accumulate(before, grad) : own(grad);
+    leaf.grad = before.defined() ? add_to(std::move(before), grad) : own(grad);
     return;
   }
   // Its reduction goes on while earlier nodes run.
   std::vector<MoveItem> items;
   items.push_back({.local = grad.local_tensor(), .from = grad.layout(), .to = to});
+  const int64_t bytes = grad.local_tensor().size_bytes() + 1;  // an empty piece counts as well
   const MoveOptions options{.op = "leaf", .cause = Cause::kAdjoint, .of = "leaf"};
-  resolving_.push_back(
-      {state.leaf, to, Move::start(leaf.mesh, std::move(items), options), std::move(before)});
+  resolving_.push_back({state.leaf, to, Move::start(leaf.mesh, std::move(items), options),
+                        std::move(before), bytes});
+  resolving_bytes_ += bytes;
+  finish_resolving(kMostResolvingBytes);
 }
 
-void BackwardPass::finish_resolving() {
-  while (!resolving_.empty()) {
+// Waits for the oldest until no more than `most_bytes` are under way: a bound that does not depend
+// on timing, so that every rank goes on in the same order.
+void BackwardPass::finish_resolving(int64_t most_bytes) {
+  while (!resolving_.empty() && resolving_bytes_ > most_bytes) {
     Resolving r = std::move(resolving_.front());
     resolving_.pop_front();
+    resolving_bytes_ -= r.bytes;
     const DTensor grad(std::move(r.move.finish()[0]), r.to, r.leaf.mesh());
-    r.leaf.impl()->grad = r.add.defined() ? accumulate(r.add, grad) : grad;
+    r.leaf.impl()->grad = r.add.defined() ? add_to(std::move(r.add), grad) : grad;
   }
 }
 

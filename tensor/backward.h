@@ -38,6 +38,7 @@ class BackwardPass {
     Layout to;
     Move move;
     DTensor add;  // joins it then, where defined
+    int64_t bytes = 0;
   };
 
   void count_edges(const std::shared_ptr<Node>& root);
@@ -46,13 +47,14 @@ class BackwardPass {
   void run_node(PendingNode state);
   void deliver(const Node& from, const Node::Edge& edge, DTensor grad);
   void finish_leaf(PendingLeaf state);
-  void finish_resolving();
+  void finish_resolving(int64_t most_bytes);
 
   DTensor::BackwardOptions options_;
   std::unordered_map<const Node*, PendingNode> nodes_;
   std::unordered_map<const DTensor::Impl*, PendingLeaf> leaves_;
   std::map<int64_t, const Node*> ready_;  // by sequence: the latest is run first
   std::deque<Resolving> resolving_;
+  int64_t resolving_bytes_ = 0;
 };
 
 // What on_backward_end was given: a slot of the Context, empty outside a pass.

@@ -79,6 +79,18 @@ bool same_calls(const ReshardPlan& a, const ReshardPlan& b) {
   return i == a.steps().size() && j == b.steps().size();
 }
 
+void check_into(const MoveItem& item, const DeviceMesh& mesh) {
+  const Shape want = item.to.local_shape(*mesh.coordinate());
+  if (item.into.is_contiguous() && item.into.shape() == want &&
+      item.into.dtype() == item.local.dtype()) {
+    return;
+  }
+  throw ArgumentError("Move: the memory given for " + std::string(name_of(item.local.dtype())) +
+                      to_string(want) + " is " + std::string(name_of(item.into.dtype())) +
+                      to_string(item.into.shape()) +
+                      (item.into.is_contiguous() ? "" : ", not contiguous"));
+}
+
 // One tensor on its way.
 struct Moving {
   MoveItem item;
@@ -199,7 +211,10 @@ Move Move::start(const DeviceMesh& mesh, std::vector<MoveItem> items, const Move
     Moving moving;
     moving.plan = plans.get(item.from, item.to, mesh);
     moving.now = item.local;
-    if (item.into.defined()) moving.into_version = item.into.storage()->version();
+    if (item.into.defined()) {
+      check_into(item, mesh);
+      moving.into_version = item.into.storage()->version();
+    }
     moving.item = std::move(item);
     state->items.push_back(std::move(moving));
   }
