@@ -11,7 +11,7 @@
 
 namespace dtensor::checkpoint {
 
-struct Run {
+struct BoxRun {
   int64_t src = 0;  // of its first element in the array of `src`'s box
   int64_t dst = 0;
   int64_t count = 0;
@@ -20,7 +20,7 @@ struct Run {
 // Calls f for every run of `part`, which lies inside both boxes, in row-major order: src and dst
 // ascend. Neighbouring elements are one run where they are neighbours in both.
 inline void for_each_run(const Box& part, const Box& src, const Box& dst,
-                         const std::function<void(const Run&)>& f) {
+                         const std::function<void(const BoxRun&)>& f) {
   if (part.empty()) return;
   // The dims behind `inner` are taken whole in both arrays, so that a run spans them.
   int inner = part.size.ndim() - 1;
@@ -34,7 +34,7 @@ inline void for_each_run(const Box& part, const Box& src, const Box& dst,
   const Shape dst_strides = contiguous_strides(dst.size);
   Shape at = part.offset;
   while (true) {
-    Run run{0, 0, count};
+    BoxRun run{0, 0, count};
     for (int d = 0; d < at.ndim(); ++d) {
       run.src += (at[d] - src.offset[d]) * src_strides[d];
       run.dst += (at[d] - dst.offset[d]) * dst_strides[d];

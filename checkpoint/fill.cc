@@ -34,7 +34,7 @@ class Filler {
     const FillTarget& target = targets_[index];
     touched_[index] = true;
     target.local.storage()->bump_version();
-    for_each_run(piece.part, piece.chunk, target.box, [&](const Run& run) {
+    for_each_run(piece.part, piece.chunk, target.box, [&](const BoxRun& run) {
       if (target.stored == target.local.dtype()) {
         copy(piece, run, contiguous_[index], reader);
       } else {
@@ -52,7 +52,7 @@ class Filler {
   }
 
  private:
-  void copy(const FillPiece& piece, const Run& run, const Tensor& into, BlockReader& reader) {
+  void copy(const FillPiece& piece, const BoxRun& run, const Tensor& into, BlockReader& reader) {
     const int64_t size = size_of(into.dtype());
     const std::span bytes(static_cast<std::byte*>(into.raw()) + run.dst * size,
                           static_cast<size_t>(run.count * size));
@@ -60,7 +60,7 @@ class Filler {
     check_bytes(bytes, into.dtype(), targets_[static_cast<size_t>(piece.target)].name);
   }
 
-  void convert(const FillPiece& piece, const Run& run, const Tensor& into, BlockReader& reader) {
+  void convert(const FillPiece& piece, const BoxRun& run, const Tensor& into, BlockReader& reader) {
     const DType stored = targets_[static_cast<size_t>(piece.target)].stored;
     for (int64_t done = 0; done < run.count; done += kConvertedAtOnce) {
       const int64_t count = std::min(kConvertedAtOnce, run.count - done);
@@ -104,7 +104,7 @@ void fill(std::span<const FillSource> sources, std::span<const FillTarget> targe
       for (; i < pieces.size() && pieces[i].source == pieces[begin].source; ++i) {
         const FillPiece& piece = pieces[i];
         const int64_t size = size_of(targets[static_cast<size_t>(piece.target)].stored);
-        for_each_run(piece.part, piece.chunk, piece.part, [&](const Run& run) {
+        for_each_run(piece.part, piece.chunk, piece.part, [&](const BoxRun& run) {
           reader.want(piece.begin_bytes + run.src * size, run.count * size);
         });
       }

@@ -3,13 +3,16 @@
 #include <fmt/core.h>
 
 #include <filesystem>
+#include <future>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
 #include "dtensor/checkpoint/attempt.h"
 #include "dtensor/checkpoint/crc32c.h"
@@ -65,6 +68,11 @@ class Saver {
     record_.aliases = state.aliases;
     record_.numbers = state.numbers;
     to_text(record_);  // refuses names that are not UTF-8
+  }
+
+  // Copies what will be written, so that the tensors may change.
+  void stage() {
+    for (Part& part : parts_) part.view = part.view.clone();
   }
 
   void write(const std::string& run_dir) {
@@ -131,6 +139,8 @@ class Saver {
     for (const safetensors::Entry& e : entries) {
       append(bytes_of_tensor(views.at(e.name).contiguous()));
     }
+    parts_.clear();
+    views.clear();
     file.sync();
     record_.files = {{data_file_name(rank()), crcs.bytes(), crcs.crcs()}};
   }
@@ -139,9 +149,12 @@ class Saver {
   std::vector<Part> parts_;
 };
 
-}  // namespace
+// The Context's slot. The destructor of the future waits for the thread.
+struct SaveUnderWay {
+  std::future<void> done;
+};
 
-void save(const std::string& run_dir, int64_t step, const State& state) {
+Saver planned(const std::string& run_dir, int64_t step, const State& state) {
   if (step < 0 || run_dir.empty()) {
     throw ArgumentError(fmt::format(
         "checkpoint::save(\"{}\", {}): give a directory and a step of 0 or more", run_dir, step));
@@ -149,7 +162,28 @@ void save(const std::string& run_dir, int64_t step, const State& state) {
   const NamedState named = named_state(state);
   Saver saver(World::of(named), step);
   saver.plan(named);
+  return saver;
+}
+
+}  // namespace
+
+void save(const std::string& run_dir, int64_t step, const State& state) {
+  Saver saver = planned(run_dir, step, state);
+  wait_for_save();
   saver.write(run_dir);
+}
+
+void save_async(const std::string& run_dir, int64_t step, const State& state) {
+  auto saver = std::make_shared<Saver>(planned(run_dir, step, state));
+  wait_for_save();  // before the copy: two copies at once would double the memory
+  saver->stage();
+  Context::current().slot<SaveUnderWay>().done =
+      std::async(std::launch::async, [saver, run_dir] { saver->write(run_dir); });
+}
+
+void wait_for_save() {
+  auto& done = Context::current().slot<SaveUnderWay>().done;
+  if (done.valid()) done.get();  // leaves it invalid: an error is thrown once
 }
 
 }  // namespace dtensor::checkpoint

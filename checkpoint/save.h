@@ -17,4 +17,12 @@ namespace dtensor::checkpoint {
 // CheckpointError naming the file and the system's reason; earlier steps are untouched.
 void save(const std::string& run_dir, int64_t step, const State& state);
 
+// The same, but returns once this rank's part is copied: the values are those of the call, and
+// training may go on while a thread writes. At most one save of a rank is under way: the next save
+// of either kind, and wait_for_save, wait for it. Where it failed they throw its error, and the
+// next save has then not begun.
+void save_async(const std::string& run_dir, int64_t step, const State& state);
+// Returns when the last save_async of this Context, if any, is on the disk.
+void wait_for_save();
+
 }  // namespace dtensor::checkpoint
