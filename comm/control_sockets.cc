@@ -225,11 +225,7 @@ std::vector<std::optional<Position>> SocketControl::ask(uint64_t comm, std::span
   for (const int r : ranks) {
     if (r == rank_) {
       question.answers[static_cast<size_t>(r)] = mine;
-    } else if (peer(r).left) {
-      Position last = peer(r).closed[comm];
-      last.closed = true;
-      question.answers[static_cast<size_t>(r)] = last;
-    } else if (!peer(r).loss) {
+    } else if (peer(r).living()) {
       send(r, {.kind = ControlKind::kAsk, .nonce = nonce, .comm = comm});
     }
   }
@@ -241,7 +237,14 @@ std::vector<std::optional<Position>> SocketControl::ask(uint64_t comm, std::span
   };
   changed_.wait_until(lock, until, all_there);
   std::vector<std::optional<Position>> out;
-  for (const int r : ranks) out.push_back(question.answers[static_cast<size_t>(r)]);
+  for (const int r : ranks) {
+    auto& answer = question.answers[static_cast<size_t>(r)];
+    if (!answer && peer(r).left) {  // before the question, or meanwhile
+      answer = peer(r).closed[comm];
+      answer->closed = true;
+    }
+    out.push_back(answer);
+  }
   questions_.erase(nonce);
   return out;
 }

@@ -1,0 +1,318 @@
+#include "dtensor/comm/control_sockets.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dtensor/base/error.h"
+#include "dtensor/comm/control_mesh.h"
+#include "dtensor/comm/control_wire.h"
+#include "dtensor/comm/socket.h"
+#include "dtensor/comm/store.h"
+
+namespace dtensor::comm {
+namespace {
+
+using internal::Fd;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr uint64_t kComm = 77;
+constexpr seconds kLong{60};
+
+using Connections = std::vector<std::vector<Fd>>;  // [rank][peer]
+
+// The mesh of `size` ranks. before(address) runs when rank 0 listens and nobody has come.
+Connections connect(int size, const std::function<void(internal::HostPort)>& before = {}) {
+  const auto store = make_memory_store();
+  Connections all(static_cast<size_t>(size));
+  std::vector<Fd> listeners;
+  for (int r = 0; r < size; ++r) listeners.push_back(internal::listen_on("127.0.0.1", 0));
+  if (before) before(internal::local_address(listeners[0]));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size; ++r) {
+    threads.emplace_back([&, r] {
+      all[static_cast<size_t>(r)] =
+          internal::connect_control_mesh(std::move(listeners[static_cast<size_t>(r)]), *store,
+                                         {r, size, "token", "", Deadline::after(kLong)});
+    });
+  }
+  for (auto& t : threads) t.join();
+  return all;
+}
+
+std::vector<std::shared_ptr<Control>> controls(int size, milliseconds liveness = seconds(30)) {
+  Connections mesh = connect(size);
+  std::vector<std::shared_ptr<Control>> out;
+  for (int r = 0; r < size; ++r) {
+    out.push_back(make_control_sockets(std::move(mesh[static_cast<size_t>(r)]), {r, liveness}));
+  }
+  return out;
+}
+
+std::vector<int> all_of(int size) {
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// Waits for events of a Control until a condition holds.
+class Events {
+ public:
+  explicit Events(Control& control)
+      : handle_(control.subscribe([this] {
+          const std::lock_guard lock(mutex_);
+          ++count_;
+          changed_.notify_all();
+        })) {}
+  bool wait_for(const std::function<bool()>& condition) {
+    const auto until = std::chrono::steady_clock::now() + kLong;
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      const int seen = count_;
+      lock.unlock();
+      if (condition()) return true;
+      lock.lock();
+      if (!changed_.wait_until(lock, until, [&] { return count_ != seen; })) return false;
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int count_ = 0;  // guarded by mutex_
+  std::shared_ptr<void> handle_;
+};
+
+Position at(int64_t sequence) {
+  Position p;
+  p.sequence = sequence;
+  p.inside = true;
+  p.history = static_cast<uint64_t>(sequence) * 11;
+  p.call = "call " + std::to_string(sequence);
+  return p;
+}
+
+TEST(ControlSockets, EveryRankAnswersWhereItIs) {
+  const auto c = controls(3);
+  std::vector<std::shared_ptr<void>> served;
+  for (int r = 0; r < 2; ++r) served.push_back(c[r]->serve(kComm, [r] { return at(40 + r); }));
+  for (int asker = 0; asker < 3; ++asker) {
+    const auto answers = c[asker]->ask(kComm, all_of(3), kLong);
+    ASSERT_EQ(answers.size(), 3U);
+    for (int r = 0; r < 2; ++r) {
+      ASSERT_TRUE(answers[r].has_value());
+      EXPECT_EQ(answers[r]->sequence, 40 + r);
+      EXPECT_EQ(answers[r]->history, static_cast<uint64_t>(40 + r) * 11);
+      EXPECT_EQ(answers[r]->call, "call " + std::to_string(40 + r));
+      EXPECT_TRUE(answers[r]->inside);
+      EXPECT_FALSE(answers[r]->closed);
+    }
+    ASSERT_TRUE(answers[2].has_value());  // never served: Position{}
+    EXPECT_EQ(answers[2]->sequence, -1);
+  }
+}
+
+TEST(ControlSockets, AClosedCommsLastAnswerStaysAlsoWhenTheRankHasLeft) {
+  auto c = controls(2);
+  c[1]->serve(kComm, [] { return at(5); }).reset();
+  for (const bool left : {false, true}) {
+    if (left) c[1].reset();
+    const auto answers = c[0]->ask(kComm, all_of(2), kLong);
+    ASSERT_TRUE(answers[1].has_value());
+    EXPECT_EQ(answers[1]->sequence, 5);
+    EXPECT_TRUE(answers[1]->closed);
+    EXPECT_FALSE(answers[1]->inside);
+  }
+  EXPECT_FALSE(c[0]->lost(1).has_value()) << "a goodbye is no loss";
+}
+
+TEST(ControlSockets, AClosedConnectionIsAProvedLoss) {
+  Connections mesh = connect(3);
+  std::vector<std::shared_ptr<Control>> c;
+  for (int r = 0; r < 2; ++r)
+    c.push_back(make_control_sockets(std::move(mesh[r]), {r, seconds(30)}));
+  Events events0(*c[0]);
+  Events events1(*c[1]);
+  mesh[2].clear();  // as when its process is killed
+  EXPECT_TRUE(events0.wait_for([&] { return c[0]->lost(2).has_value(); }));
+  EXPECT_TRUE(events1.wait_for([&] { return c[1]->lost(2).has_value(); }));
+  EXPECT_TRUE(c[0]->lost(2)->proved);
+  EXPECT_FALSE(c[0]->lost(1).has_value());
+  const auto answers = c[0]->ask(kComm, all_of(3), kLong);  // does not wait for the lost one
+  EXPECT_TRUE(answers[1].has_value());
+  EXPECT_FALSE(answers[2].has_value());
+}
+
+// gloo#511: whoever does not answer is suspected; whoever does is not, however slow its calls.
+TEST(ControlSockets, SilenceIsASuspectedLoss) {
+  Connections mesh = connect(3);
+  std::vector<std::shared_ptr<Control>> c;
+  for (int r = 0; r < 2; ++r) {
+    c.push_back(make_control_sockets(std::move(mesh[r]), {r, milliseconds(500)}));
+  }
+  Events events(*c[0]);
+  EXPECT_TRUE(events.wait_for([&] { return c[0]->lost(2).has_value(); }));
+  EXPECT_FALSE(c[0]->lost(2)->proved);
+  EXPECT_FALSE(c[0]->lost(1).has_value());
+}
+
+TEST(ControlSockets, BytesThatAreNoMessageLoseTheirSender) {
+  Connections mesh = connect(2);
+  const auto c = make_control_sockets(std::move(mesh[0]), {0, seconds(30)});
+  Events events(*c);
+  internal::write_all(mesh[1][0], "\xff\xff\xff\xff nonsense", {});
+  EXPECT_TRUE(events.wait_for([&] { return c->lost(1).has_value(); }));
+}
+
+// Proposals at one time, from all ranks, each another: one stands, everywhere.
+TEST(ControlSockets, OneVerdictStandsOnAllRanks) {
+  constexpr int kSize = 5;
+  const auto c = controls(kSize);
+  for (uint64_t comm = 1; comm <= 20; ++comm) {
+    std::vector<Verdict> verdicts(kSize);
+    std::vector<std::thread> threads;
+    for (int r = 0; r < kSize; ++r) {
+      threads.emplace_back([&, r] {
+        const Verdict mine{CommErrorKind::kMismatch, r, true, "by " + std::to_string(r)};
+        verdicts[r] = c[r]->settle(comm, all_of(kSize), mine, kLong);
+      });
+    }
+    for (auto& t : threads) t.join();
+    for (int r = 0; r < kSize; ++r) {
+      EXPECT_EQ(verdicts[r].detail, verdicts[0].detail);
+      EXPECT_EQ(c[r]->verdict(comm)->detail, verdicts[0].detail);
+    }
+    const Verdict late{CommErrorKind::kAborted, 3, true, "late"};
+    EXPECT_EQ(c[3]->settle(comm, all_of(kSize), late, kLong).detail, verdicts[0].detail);
+  }
+}
+
+TEST(ControlSockets, AVerdictReachesMembersThatDidNotAskAndNobodyElse) {
+  const auto c = controls(3);
+  Events events(*c[2]);
+  const std::vector<int> members = {0, 2};
+  c[0]->settle(kComm, members, {CommErrorKind::kAborted, 0, true, "enough"}, kLong);
+  EXPECT_TRUE(events.wait_for([&] { return c[2]->verdict(kComm).has_value(); }));
+  EXPECT_EQ(c[2]->verdict(kComm)->detail, "enough");
+  c[1]->ask(kComm, all_of(3), kLong);  // what was sent to rank 1 before has come
+  EXPECT_FALSE(c[1]->verdict(kComm).has_value());
+}
+
+// The lowest member would decide; where it is the one accused, or dead, the next does.
+TEST(ControlSockets, AVerdictIsFoundWithoutTheLowestMember) {
+  Connections mesh = connect(4);
+  std::vector<std::shared_ptr<Control>> c(4);
+  for (int r = 1; r < 4; ++r) c[r] = make_control_sockets(std::move(mesh[r]), {r, seconds(30)});
+  const Verdict stopped{CommErrorKind::kTimeout, 0, false, "does not answer"};
+  EXPECT_EQ(c[2]->settle(1, all_of(4), stopped, kLong).culprit, 0);
+  // Not accused, and silent: passed over after a quarter of the time.
+  const Verdict other{CommErrorKind::kMismatch, 3, true, "other"};
+  EXPECT_EQ(c[2]->settle(2, all_of(4), other, milliseconds(400)).detail, "other");
+  mesh[0].clear();
+  EXPECT_EQ(c[3]->settle(3, all_of(4), other, kLong).detail, "other");
+  EXPECT_EQ(c[1]->settle(3, all_of(4), stopped, kLong).detail, "other");
+}
+
+// A rank that leaves because of a verdict is not taken for the culprit.
+TEST(ControlSockets, AVerdictComesBeforeTheEndOfItsSender) {
+  for (int i = 0; i < 20; ++i) {
+    auto c = controls(2);
+    Events events(*c[1]);
+    c[0]->settle(kComm, all_of(2), {CommErrorKind::kAborted, 0, true, "leaving"}, kLong);
+    c[0].reset();
+    EXPECT_TRUE(events.wait_for([&] { return c[1]->verdict(kComm).has_value(); }));
+    EXPECT_FALSE(c[1]->lost(0).has_value());
+  }
+}
+
+// pytorch#173909
+TEST(ControlMesh, StrangersAreDroppedAndDelayNobody) {
+  std::vector<Fd> strangers;
+  Connections mesh = connect(3, [&](const internal::HostPort& address) {
+    for (int i = 0; i < 100; ++i) strangers.push_back(internal::connect_to(address, {}));
+    internal::write_all(strangers[0], std::string(1000, 'x'), {});
+    internal::write_all(strangers[1], "DTCT", {});  // half a greeting and nothing more
+    std::string wrong_token = "DTCTRL01" + std::string(64, 't') + std::string("\1\0\0\0", 4);
+    internal::write_all(strangers[2], wrong_token, {});
+  });
+  for (int r = 0; r < 3; ++r) {
+    for (int p = 0; p < 3; ++p) EXPECT_EQ(static_cast<bool>(mesh[r][p]), r != p);
+  }
+  char byte = 0;
+  for (const Fd& s : strangers) {
+    EXPECT_THROW(internal::read_all(s, &byte, 1, Deadline::after(kLong)), Error);
+  }
+  const auto c = make_control_sockets(std::move(mesh[0]), {0, seconds(30)});
+  const auto d = make_control_sockets(std::move(mesh[1]), {1, seconds(30)});
+  EXPECT_TRUE(c->ask(kComm, std::vector<int>{1}, kLong)[0].has_value());
+}
+
+TEST(ControlMesh, ARankThatDoesNotConnectIsNamed) {
+  const auto store = make_memory_store();
+  try {
+    internal::connect_control_mesh(internal::listen_on("127.0.0.1", 0), *store,
+                                   {0, 2, "token", "", Deadline::after(milliseconds(30))});
+    FAIL() << "a mesh of one formed";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("rank 1"), std::string::npos) << e.what();
+  }
+}
+
+TEST(ControlWire, EveryKindComesBack) {
+  using internal::ControlKind;
+  using internal::ControlMessage;
+  std::string stream;
+  for (int k = 0; k <= static_cast<int>(ControlKind::kDecide); ++k) {
+    ControlMessage m;
+    m.kind = static_cast<ControlKind>(k);
+    m.nonce = 3;
+    m.comm = kComm;
+    m.position = at(9);
+    m.members = {4, 0, 2};
+    m.verdict = {CommErrorKind::kTimeout, 2, false, "silent"};
+    stream += internal::encode(m);
+  }
+  std::string partial;
+  int count = 0;
+  for (const char byte : stream) {  // byte by byte
+    partial += byte;
+    while (auto m = internal::take_message(partial)) {
+      EXPECT_EQ(static_cast<int>(m->kind), count++);
+      if (m->kind == ControlKind::kDecide) {
+        EXPECT_EQ(m->members, (std::vector<int>{4, 0, 2}));
+        EXPECT_EQ(m->verdict.kind, CommErrorKind::kTimeout);
+        EXPECT_EQ(m->verdict.culprit, 2);
+        EXPECT_EQ(m->verdict.detail, "silent");
+      }
+      EXPECT_TRUE(m->kind != ControlKind::kAnswer || m->position.call == "call 9");
+    }
+  }
+  EXPECT_EQ(count, static_cast<int>(ControlKind::kDecide) + 1);
+  EXPECT_TRUE(partial.empty());
+}
+
+TEST(ControlWire, CutShortOrTooLongIsRefused) {
+  std::string good = internal::encode({.kind = internal::ControlKind::kAsk, .nonce = 1, .comm = 2});
+  for (const int change : {-1, 1}) {
+    std::string bad = good;
+    bad[0] = static_cast<char>(bad[0] + change);
+    bad += "x";
+    EXPECT_THROW(internal::take_message(bad), Error);
+  }
+  std::string huge("\xff\xff\xff\x7f", 4);
+  EXPECT_THROW(internal::take_message(huge), Error);
+}
+
+}  // namespace
+}  // namespace dtensor::comm
