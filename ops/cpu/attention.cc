@@ -79,30 +79,24 @@ class Forward {
     A* row = scores_.data() + i * kKeyTile;
     A& most = most_[static_cast<size_t>(i)];
     A& total = total_[static_cast<size_t>(i)];
-    std::fill(row + seen, row + keys, A{0});
+    // Whole vectors: lanes beyond the keys that are seen add exp(-inf) = 0.
+    const int64_t whole = (seen + kLanes - 1) / kLanes * kLanes;
+    std::fill(row + seen, row + whole, -std::numeric_limits<A>::infinity());
+    if (whole < keys) std::fill(row + whole, row + keys, A{0});
     if (seen == 0) return;
     const A before = most;
     auto lanes_most = simd::splat<A, kLanes>(before);
-    int64_t j = 0;
-    for (; j + kLanes <= seen; j += kLanes) {
+    for (int64_t j = 0; j < whole; j += kLanes) {
       lanes_most = simd::larger(lanes_most, simd::load<kLanes>(row + j));
     }
-    most = simd::max_lanes<kLanes, A>(lanes_most);
-    for (; j < seen; ++j) most = simd::larger(most, row[j]);
-    const A max = most;
+    const A max = simd::max_lanes<kLanes, A>(lanes_most);
     simd::Vec<A, kLanes> add{};
-    for (j = 0; j + kLanes <= seen; j += kLanes) {
+    for (int64_t j = 0; j < whole; j += kLanes) {
       const auto e = simd::exp<kLanes>(simd::load<kLanes>(row + j) - max);
       simd::store<kLanes>(row + j, e);
       add += e;
     }
-    if (j < seen) {  // lanes beyond the end add exp(-inf) = 0
-      auto last = simd::splat<A, kLanes>(-std::numeric_limits<A>::infinity());
-      for (int l = 0; j + l < seen; ++l) last[l] = row[j + l] - max;
-      const auto e = simd::exp<kLanes>(last);
-      simd::store_part<kLanes>(row + j, e, seen - j);
-      add += e;
-    }
+    most = max;
     const A shrink = std::exp(before - max);
     total = total * shrink + simd::sum_lanes<kLanes, A>(add);
     if (shrink == 1) return;

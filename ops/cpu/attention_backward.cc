@@ -1,6 +1,7 @@
 #include "dtensor/ops/cpu/attention_backward.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "dtensor/ops/cpu/block_gemm.h"
@@ -85,14 +86,17 @@ class Backward {
     A* ds = ds_.data() + i * kKeyTile;
     const A delta = delta_[static_cast<size_t>(i)];
     const auto scale = static_cast<A>(n_.scale);
-    simd::for_lanes<kLanes>(seen, [&](int64_t j, auto lanes) {
-      const auto e = simd::exp<kLanes>(simd::load_part<kLanes>(p + j, lanes) - lse);
-      simd::store_part<kLanes>(p + j, e, lanes);
-      const auto d = e * (simd::load_part<kLanes>(ds + j, lanes) - delta) * scale;
-      simd::store_part<kLanes>(ds + j, d, lanes);
-    });
-    std::fill(p + seen, p + count, A{0});
-    std::fill(ds + seen, ds + count, A{0});
+    // Whole vectors: lanes beyond the keys that are seen have probability exp(-inf) = 0.
+    const int64_t whole = (seen + kLanes - 1) / kLanes * kLanes;
+    std::fill(p + seen, p + whole, -std::numeric_limits<A>::infinity());
+    for (int64_t j = 0; j < whole; j += kLanes) {
+      const auto e = simd::exp<kLanes>(simd::load<kLanes>(p + j) - lse);
+      simd::store<kLanes>(p + j, e);
+      simd::store<kLanes>(ds + j, e * (simd::load<kLanes>(ds + j) - delta) * scale);
+    }
+    if (whole >= count) return;
+    std::fill(p + whole, p + count, A{0});
+    std::fill(ds + whole, ds + count, A{0});
   }
 
   AttentionSizes n_;

@@ -50,10 +50,23 @@ struct Extreme {
   }
   template <class W>
   DTENSOR_INLINE static W join(const W& a, const W& b) {
+    const W most = choose(a, b);
+    if constexpr (is_floating<W>()) return simd::keep_nan(most, b);
+    return most;
+  }
+
+ private:
+  template <class W>
+  DTENSOR_INLINE static W choose(const W& a, const W& b) {
+    if constexpr (kLargest) return b > a ? b : a;
+    return b < a ? b : a;
+  }
+  template <class W>
+  static constexpr bool is_floating() {
     if constexpr (std::is_arithmetic_v<W>) {
-      return (kLargest ? b > a : b < a) || b != b ? b : a;
+      return std::is_floating_point_v<W>;
     } else {
-      return ((kLargest ? b > a : b < a) | (b != b)) ? b : a;
+      return std::is_floating_point_v<std::remove_cvref_t<decltype(std::declval<W&>()[0])>>;
     }
   }
 };

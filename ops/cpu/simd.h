@@ -170,13 +170,19 @@ DTENSOR_INLINE A sum_lanes(const Vec<A, N>& v) {
   return a[0];
 }
 
-// The larger of two, NaN where one is NaN.
+// The larger of two, or of two vectors' lanes; `a` where b is NaN.
 template <class W>
 DTENSOR_INLINE W larger(const W& a, const W& b) {
-  return ((b > a) | (b != b)) ? b : a;
+  return b > a ? b : a;
 }
-DTENSOR_INLINE float larger(float a, float b) { return b > a || b != b ? b : a; }
-DTENSOR_INLINE double larger(double a, double b) { return b > a || b != b ? b : a; }
+
+// `a`, or NaN where b is NaN. (The select is of a constant: GCC would join two selects of b into
+// one by a mask that it then takes lane by lane.)
+template <class W>
+DTENSOR_INLINE W keep_nan(const W& a, const W& b) {
+  const W nan = W{} + std::numeric_limits<float>::quiet_NaN();
+  return b != b ? nan : a;
+}
 
 template <int N, class A>
 DTENSOR_INLINE A max_lanes(const Vec<A, N>& v) {

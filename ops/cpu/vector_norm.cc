@@ -70,7 +70,7 @@ double sum_of_abs(const Tensor& x) {
 double max_abs(const Tensor& x) {
   return fold(
       "max_abs", x, [](const auto& v) { return magnitude(v); },
-      [](const auto& a, const auto& b) { return simd::larger(a, b); });
+      [](const auto& a, const auto& b) { return simd::keep_nan(simd::larger(a, b), b); });
 }
 
 void scale_in_place(const Tensor& x, double factor) {
