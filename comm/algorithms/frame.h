@@ -37,7 +37,7 @@ struct Frame {
   Header header;
   std::array<std::byte, kLeastMessageBytes - sizeof(Header)> data = {};
 };
-static_assert(sizeof(Frame) == kLeastMessageBytes);
+static_assert(sizeof(Header) == 128 && sizeof(Frame) == kLeastMessageBytes);
 
 Header make_header(const Call& call, uint64_t comm, int rank);
 

@@ -251,6 +251,18 @@ void Session::post_one(bool sends, int peer, void* data, int64_t bytes) {
   }
 }
 
+void Session::start_send(int peer, const Piece& piece) {
+  count(piece.bytes(), piece.bytes());
+  post_one(true, peer, piece.data, piece.bytes());
+}
+
+std::unique_ptr<Transfer> Session::start_receive(int peer, const Piece& piece) {
+  return link_.transport->receive(world_rank(peer), tag_of(header_.comm, Channel::kData),
+                                  piece.data, piece.bytes());
+}
+
+void Session::wait(Transfer& transfer, int peer) { link_.standing->wait(transfer, peer); }
+
 void Session::copy_own(std::span<const Parcel> send, std::span<const Parcel> receive) {
   const Parcel& from = send[static_cast<size_t>(rank_)];
   const Parcel& to = receive[static_cast<size_t>(rank_)];

@@ -69,6 +69,15 @@ class Session {
   // Moves more data, in a call that begin() agreed on.
   void move(std::span<const Parcel> send, std::span<const Parcel> receive);
 
+  // The same by single messages, for pipelines. Sends are complete after finish(); between two
+  // ranks, sends and receives meet in the order in which they were posted. At most
+  // max_message_bytes() each, and not empty.
+  int64_t max_message_bytes() const { return link_.transport->max_message_bytes(); }
+  void start_send(int peer, const Piece& piece);
+  std::unique_ptr<Transfer> start_receive(int peer, const Piece& piece);
+  void wait(Transfer& transfer, int peer);
+  void finish();
+
  private:
   struct Pending;  // a transfer and its peer
   struct Packed;   // a receive that is unpacked when it is complete
@@ -83,7 +92,6 @@ class Session {
   void post_receive(int peer, std::span<const Piece> pieces);
   void post_one(bool sends, int peer, void* data, int64_t bytes);
   void copy_own(std::span<const Parcel> send, std::span<const Parcel> receive);
-  void finish();
   void count(int64_t payload, int64_t wire);
   int world_rank(int peer) const;
 

@@ -27,11 +27,18 @@ std::string place_of(const Position& p) {
 
 }  // namespace
 
-void Standing::enter(const Call& call) {
+// The Watch brings a verdict soon, and this asks for one that is there now.
+void Standing::check_ended() {
+  if (auto verdict = setting_.control->verdict(setting_.comm)) end(std::move(*verdict));
   const std::lock_guard lock(mutex_);
   if (verdict_ || abort_reason_) {
     throw TransportError(TransportError::Kind::kInterrupted, -1, "the Comm has ended");
   }
+}
+
+void Standing::enter(const Call& call) {
+  check_ended();
+  const std::lock_guard lock(mutex_);
   position_.sequence = call.sequence;
   position_.inside = true;
   position_.history = internal::mix(call.history, call.key.hash());
@@ -42,6 +49,7 @@ void Standing::enter(const Call& call) {
 }
 
 void Standing::leave() {
+  check_ended();
   const std::lock_guard lock(mutex_);
   position_.inside = false;
 }

@@ -33,7 +33,7 @@ class Standing {
   explicit Standing(Setting setting) : setting_(std::move(setting)) {}
   const Setting& setting() const { return setting_; }
 
-  // Around a call. enter throws TransportError (kInterrupted) where the Comm has ended.
+  // Around a call. Both throw TransportError (kInterrupted) where the Comm has ended.
   void enter(const Call& call);
   void leave();
   // Waits for a transfer with rank `peer` of the Comm; throws TransportError, kInterrupted where
@@ -54,6 +54,7 @@ class Standing {
   void look();
 
  private:
+  void check_ended();
   // The verdict is here: wakes whoever waits for data.
   void end(Verdict verdict);
   std::optional<Verdict> ended() const;

@@ -90,14 +90,16 @@ void TransportBackend::run(const Call& call) {
   try {
     standing.enter(call);
     for (Link* link = link_.get(); link != nullptr; link = link->parent.get()) ++link->calls;
-    Session session(*link_, call);
-    run_collective(session, call);
+    {
+      Session session(*link_, call);
+      run_collective(session, call);
+    }
+    standing.leave();
   } catch (const TransportError& e) {
     fail(standing.conclude_transport(e));
   } catch (const CallsDiffer& e) {
     fail(standing.conclude_mismatch(e.peer, e.what()));
   }
-  standing.leave();
 }
 
 std::shared_ptr<Backend> TransportBackend::group(std::span<const int> ranks,

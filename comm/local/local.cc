@@ -48,9 +48,15 @@ std::vector<std::unique_ptr<Comm>> make_world(int size, const WorldOptions& opti
 
 void register_backend() {
   comm::register_backend("local", [](const Endpoint& endpoint) {
-    return meet(endpoint, [&] {
-      return make_world(endpoint.size, {.name = endpoint.host.empty() ? "world" : endpoint.host,
-                                        .generation = endpoint.generation});
+    std::string name = "world";
+    for (const auto& [key, value] : endpoint.options) {
+      if (key != "name") {
+        throw ArgumentError(fmt::format("local:// has no option \"{}\"; it has name=", key));
+      }
+      name = value;
+    }
+    return meet(endpoint, name, [&] {
+      return make_world(endpoint.size, {.name = name, .generation = endpoint.generation});
     });
   });
 }

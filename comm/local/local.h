@@ -32,8 +32,8 @@ struct WorldOptions {
 // The Comms of a whole world, in rank order; each is then used by its own thread.
 std::vector<std::unique_ptr<Comm>> make_world(int size, const WorldOptions& options = {});
 
-// Makes `local://NAME?rank=R&size=N` known to comm::create: threads that give the same name and
-// generation meet.
+// Makes `local://?name=NAME&rank=R&size=N` known to comm::create: threads that give the same name
+// ("world" where none is given) and generation meet.
 void register_backend();
 
 }  // namespace dtensor::comm::local

@@ -11,7 +11,8 @@ struct Board::State {
   explicit State(int size)
       : answers(static_cast<size_t>(size)),
         losses(static_cast<size_t>(size)),
-        stopped(static_cast<size_t>(size), false) {}
+        stopped(static_cast<size_t>(size), false),
+        questions(static_cast<size_t>(size), 0) {}
 
   struct Answer {
     std::function<Position()> where;  // empty once closed
@@ -32,6 +33,7 @@ struct Board::State {
   std::map<uint64_t, Verdict> verdicts;
   std::vector<std::optional<Control::Loss>> losses;
   std::vector<bool> stopped;
+  std::vector<int64_t> questions;
 
   std::mutex subscribers_mutex;
   // Guarded by subscribers_mutex.
@@ -67,6 +69,7 @@ class LocalControl : public Control {
     const std::lock_guard lock(state_->mutex);
     for (const int r : ranks) {
       const auto rank = static_cast<size_t>(r);
+      if (rank != rank_) ++state_->questions[rank];
       if (state_->losses[rank] || state_->stopped[rank]) {
         positions.emplace_back(std::nullopt);
         continue;
@@ -139,6 +142,11 @@ void Board::lose(int rank, std::string detail) {
 void Board::stop(int rank) {
   const std::lock_guard lock(state_->mutex);
   state_->stopped[static_cast<size_t>(rank)] = true;
+}
+
+int64_t Board::questions(int rank) const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->questions[static_cast<size_t>(rank)];
 }
 
 void Board::resume(int rank) {

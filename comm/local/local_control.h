@@ -22,6 +22,8 @@ class Board {
   // As though the process of a rank had been stopped: it does not answer until it is resumed.
   void stop(int rank);
   void resume(int rank);
+  // How often a rank was asked where it is.
+  int64_t questions(int rank) const;
 
   struct State;
 

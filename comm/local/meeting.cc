@@ -48,7 +48,7 @@ std::shared_ptr<Meeting> join(Meetings& all, const std::string& key, const Endpo
   }
   const size_t size = meeting->came.size();
   if (size != static_cast<size_t>(endpoint.size)) {
-    throw ArgumentError(fmt::format("{}: rank {} says size {}, a rank before it said {}", key,
+    throw ArgumentError(fmt::format("{}: rank {} says size {}, a rank before it said size {}", key,
                                     endpoint.rank, endpoint.size, size));
   }
   const auto rank = static_cast<size_t>(endpoint.rank);
@@ -63,9 +63,9 @@ std::shared_ptr<Meeting> join(Meetings& all, const std::string& key, const Endpo
 
 }  // namespace
 
-std::unique_ptr<Comm> meet(const Endpoint& endpoint, const MakeWorld& make) {
-  const std::string key =
-      fmt::format("local://{}?generation={}", endpoint.host, endpoint.generation);
+std::unique_ptr<Comm> meet(const Endpoint& endpoint, const std::string& name,
+                           const MakeWorld& make) {
+  const std::string key = fmt::format("local://?name={}&generation={}", name, endpoint.generation);
   const Deadline deadline = endpoint.deadline.resolved();
   const auto start = std::chrono::steady_clock::now();
   Meetings& all = meetings();

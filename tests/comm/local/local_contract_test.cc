@@ -11,6 +11,11 @@ std::vector<std::unique_ptr<comm::Comm>> split(int size) {
   return comm::local::make_world(size, {.max_message_bytes = 1000});
 }
 
+// Beyond eight ranks, calls are agreed on in rounds.
+INSTANTIATE_TEST_SUITE_P(LocalLarge, CommContract,
+                         ::testing::Values(CommWorld{"local", 9, plain},
+                                           CommWorld{"local", 13, plain}),
+                         world_name);
 INSTANTIATE_TEST_SUITE_P(Local, CommContract, ::testing::ValuesIn(worlds("local", plain)),
                          world_name);
 INSTANTIATE_TEST_SUITE_P(LocalSplit, CommContract,

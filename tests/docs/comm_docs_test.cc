@@ -1,0 +1,61 @@
+// The C++ blocks of docs/comm.md.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "dtensor/comm/comm.h"
+#include "dtensor/comm/comm_error.h"
+#include "dtensor/tests/support/run_ranks.h"
+
+namespace dtensor::testing {
+namespace {
+
+void average(comm::Comm& comm, std::vector<float>& gradient) {
+  const comm::Buffer buffer{gradient.data(), static_cast<int64_t>(gradient.size()),
+                            DType::kFloat32};
+  comm::Work work = comm.all_reduce(buffer, buffer, comm::ReduceOp::kAvg, {.label = "gradient"});
+  work.wait();
+}
+
+std::vector<int64_t> gather_lines(comm::Comm& comm, const std::vector<int64_t>& mine,
+                                  const std::vector<int64_t>& counts) {
+  const comm::Segments segments(counts);  // equal on all ranks; counts[rank] == mine.size()
+  std::vector<int64_t> all(static_cast<size_t>(segments.total()));
+  comm.all_gather_v({mine.data(), segments.count(comm.rank()), DType::kInt64},
+                    {all.data(), segments.total(), DType::kInt64}, segments)
+      .wait();
+  return all;
+}
+
+std::string why(comm::Comm& comm) {
+  try {
+    comm.barrier({.deadline = Deadline::after(std::chrono::seconds(5)), .label = "step"}).wait();
+  } catch (const comm::CommError& e) {
+    const comm::CommError::Fields& f = e.fields();
+    return std::string(name_of(f.kind)) + " by rank " + std::to_string(f.culprit);
+  }
+  return "all well";
+}
+
+TEST(CommDocs, TheBlocksDoWhatThePageSays) {
+  run_ranks(3, [](comm::Comm& comm) {
+    std::vector<float> gradient = {static_cast<float>(comm.rank()), 6};
+    average(comm, gradient);
+    EXPECT_EQ(gradient, (std::vector<float>{1, 6}));
+
+    const std::vector<int64_t> counts = {2, 0, 1};
+    const std::vector<int64_t> mine(static_cast<size_t>(counts[static_cast<size_t>(comm.rank())]),
+                                    comm.rank());
+    EXPECT_EQ(gather_lines(comm, mine, counts), (std::vector<int64_t>{0, 0, 2}));
+
+    EXPECT_EQ(why(comm), "all well");
+    if (comm.rank() == 2) comm.abort("enough");
+    EXPECT_EQ(why(comm), "Aborted by rank 2");
+  });
+}
+
+}  // namespace
+}  // namespace dtensor::testing
