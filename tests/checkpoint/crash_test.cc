@@ -1,0 +1,148 @@
+// A process killed between any two system calls, and a disk that is full at any byte: the old step,
+// or the old file, is still what loads. KempnerForge#102, Lightning#688, ultralytics#5793,
+// burn#5479, safetensors#762, speculators#739
+
+#include <gtest/gtest.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <functional>
+
+#include "dtensor/base/error.h"
+#include "dtensor/checkpoint/checkpoint.h"
+#include "dtensor/tensor/kernels.h"
+#include "dtensor/tests/checkpoint/bag.h"
+#include "dtensor/tests/checkpoint/temporary_directory.h"
+
+namespace dtensor::checkpoint {
+namespace {
+
+using testing::Bag;
+using testing::files_under;
+using testing::TemporaryDirectory;
+
+enum class Child { kEnded, kKilled, kNotTraced };
+
+// Runs f in a child that is killed at the n-th stop at the entry or exit of a system call.
+Child killed_at(int n, const std::function<void()>& f) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(1);
+    (void)raise(SIGSTOP);
+    f();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  if (!WIFSTOPPED(status)) return Child::kNotTraced;
+  for (int i = 0; i < n; ++i) {
+    ptrace(PTRACE_SYSCALL, pid, nullptr, nullptr);
+    waitpid(pid, &status, 0);
+    if (!WIFSTOPPED(status)) return Child::kEnded;
+  }
+  kill(pid, SIGKILL);
+  waitpid(pid, &status, 0);
+  return Child::kKilled;
+}
+
+class Crash : public ::testing::Test {
+ protected:
+  Crash() {
+    w_ = bag_.add("w", DTensor(Tensor::full({1000}, 1)));
+    v_ = bag_.add("v", DTensor(Tensor::full({3}, 1)));
+    other_.add("w", DTensor(Tensor::full({1000}, 0)));
+    other_.add("v", DTensor(Tensor::full({3}, 0)));
+  }
+  void set(double value) {
+    kernels::fill(w_.value().local_tensor(), value);
+    kernels::fill(v_.value().local_tensor(), value);
+  }
+  // The one value that all elements of the other model have; -1 where they differ.
+  double loaded_value() {
+    const double first = other_.parameters()[0].value().local_tensor().data<float>()[0];
+    for (const auto& p : other_.parameters()) {
+      for (const float v : p.value().local_tensor().to_vector<float>()) {
+        if (v != first) return -1;
+      }
+    }
+    return first;
+  }
+
+  TemporaryDirectory dir_;
+  Bag bag_;
+  Bag other_;
+  nn::Parameter w_;
+  nn::Parameter v_;
+};
+
+TEST_F(Crash, ASaveKilledAnywhereLeavesTheOldStepOrIsWhole) {
+  save(dir_ / "run", 10, {.model = bag_});
+  set(2);
+  int old_steps = 0;
+  bool done = false;
+  for (int n = 0; !done; ++n) {
+    ASSERT_LT(n, 2000);
+    std::filesystem::remove_all(dir_ / "copy");
+    std::filesystem::copy(dir_ / "run", dir_ / "copy", std::filesystem::copy_options::recursive);
+    const Child child = killed_at(n, [&] { save(dir_ / "copy", 20, {.model = bag_}); });
+    if (child == Child::kNotTraced) GTEST_SKIP() << "this machine does not let a child be traced";
+    done = child == Child::kEnded;
+    const auto step = load(dir_ / "copy", {.model = other_});
+    ASSERT_TRUE(step == 10 || step == 20) << "killed at stop " << n;
+    ASSERT_EQ(loaded_value(), step == 10 ? 1 : 2) << "killed at stop " << n;
+    if (done) {
+      EXPECT_EQ(step, 20);
+    }
+    old_steps += step == 10 ? 1 : 0;
+  }
+  EXPECT_GT(old_steps, 20);
+}
+
+TEST_F(Crash, AnExportKilledAnywhereLeavesTheOldFileOrIsWhole) {
+  bool done = false;
+  for (int n = 0; !done; ++n) {
+    ASSERT_LT(n, 2000);
+    set(1);
+    export_hugging_face(dir_ / "hf", bag_);
+    set(2);
+    const Child child = killed_at(n, [&] { export_hugging_face(dir_ / "hf", bag_); });
+    if (child == Child::kNotTraced) GTEST_SKIP() << "this machine does not let a child be traced";
+    done = child == Child::kEnded;
+    import_hugging_face(dir_ / "hf", other_);
+    const double value = loaded_value();
+    ASSERT_TRUE(value == 1 || value == 2) << "killed at stop " << n;
+    if (done) {
+      EXPECT_EQ(value, 2);
+    }
+  }
+}
+
+// By a limit on the size of files: the write that reaches it is short, the next one fails.
+TEST_F(Crash, AFullDiskAtAnyByteIsReportedAndLeavesTheOldStep) {
+  save(dir_ / "run", 10, {.model = bag_});
+  export_hugging_face(dir_ / "hf", bag_);
+  const auto before = files_under(dir_.path());
+  set(2);
+  (void)signal(SIGXFSZ, SIG_IGN);
+  struct rlimit old_limit = {};
+  getrlimit(RLIMIT_FSIZE, &old_limit);
+  for (const rlim_t most : {0, 1, 7, 8, 9, 100, 200, 500, 4000}) {
+    const struct rlimit limit = {most, old_limit.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    EXPECT_THROW(save(dir_ / "run", 20, {.model = bag_}), CheckpointError) << most;
+    EXPECT_THROW(export_hugging_face(dir_ / "hf", bag_), CheckpointError) << most;
+    setrlimit(RLIMIT_FSIZE, &old_limit);
+    EXPECT_EQ(files_under(dir_.path()), before);
+    EXPECT_EQ(load(dir_ / "run", {.model = other_}), 10);
+    EXPECT_EQ(loaded_value(), 1);
+    import_hugging_face(dir_ / "hf", other_);
+    EXPECT_EQ(loaded_value(), 1);
+  }
+}
+
+}  // namespace
+}  // namespace dtensor::checkpoint
