@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "dtensor/nn/mixed_precision.h"
-#include "dtensor/tensor/move.h"
 
 namespace dtensor::fsdp {
 namespace {
@@ -36,7 +35,7 @@ Group::Group(nn::Module& module, MeshSlice dims, std::vector<nn::Parameter> para
     : module_(module),
       dims_(std::move(dims)),
       parameters_(std::move(parameters)),
-      held_(parameters_.size()),
+      gradients_(parameters_, dims_),
       options_(options),
       schedule_(std::make_shared<Schedule>()) {}
 
@@ -182,16 +181,17 @@ std::vector<DTensor> Group::reduce(Pass& pass, std::span<const DTensor> grads) {
   // The memory of gathered parameters goes before the reduction takes some of its own.
   for (const size_t i : pass.trainable) pass.gathered.release(i);
   pass.done = true;
+  const bool deferred = is_deferred();
   for (size_t k = 0; k < grads.size(); ++k) {
-    if (grads[k].defined()) hold(pass, pass.trainable[k], grads[k]);
+    const size_t i = pass.trainable[k];
+    const Member& member = pass.gathered.members()[i];
+    const DType wire = pass.reduce_dtype.value_or(member.dtype);
+    gradients_.take_back(i);
+    if (grads[k].defined()) gradients_.add(i, grads[k], wire);
+    if (!deferred && !gradients_.has(i)) gradients_.add(i, zero_gradient(member), wire);
+    if (deferred && gradients_.has(i)) gradients_.show(i);
   }
-  if (is_deferred()) return std::vector<DTensor>(grads.size());
-  std::vector<Layout> to;
-  for (const size_t i : pass.trainable) {
-    if (!held_[i].defined()) hold(pass, i, zero_gradient(pass.gathered.members()[i]));
-    to.push_back(reduced(held_[i]));
-  }
-  return move_held(pass.trainable, to);
+  return deferred ? std::vector<DTensor>(grads.size()) : gradients_.reduce(pass.trainable);
 }
 
 // Of a parameter that this rank did not use: a part of a sum, as what the others may have is.
@@ -205,63 +205,6 @@ DTensor Group::zero_gradient(const Member& member) const {
     zero = Tensor::zeros(Shape::filled(shape.ndim(), 1), member.dtype).expand(shape);
   }
   return make(zero, member.dtype, layout, dims_.mesh);
-}
-
-// Adds in the dtype of the wire, so that what several microbatches bring is rounded once.
-void Group::hold(const Pass& pass, size_t index, const DTensor& grad) {
-  const DType dtype = pass.reduce_dtype.value_or(pass.gathered.members()[index].dtype);
-  const Tensor local = grad.has_local() ? grad.local_tensor().to(dtype) : Tensor();
-  held_[index] = accumulate(held_[index], make(local, dtype, grad.layout(), grad.mesh()));
-}
-
-Layout Group::reduced(const DTensor& grad) const {
-  if (grad.ndim() == 0) return grad.layout();
-  const std::vector<Placement> cut(dims_.dims.size(), Shard(0));
-  return grad.layout().with(dims_.dims, cut);
-}
-
-std::vector<DTensor> Group::move_held(std::span<const size_t> indices, std::span<const Layout> to) {
-  std::vector<Tensor> locals(indices.size());
-  std::vector<MoveItem> items;
-  std::vector<size_t> moving;
-  for (size_t k = 0; k < indices.size(); ++k) {
-    const DTensor grad = std::exchange(held_[indices[k]], {});
-    if (!grad.has_local()) continue;
-    locals[k] = grad.local_tensor();
-    if (to[k] == grad.layout()) continue;
-    moving.push_back(k);
-    items.push_back({.local = grad.local_tensor(),
-                     .from = grad.layout(),
-                     .to = to[k],
-                     .label = parameters_[indices[k]].name()});
-  }
-  if (!items.empty()) {
-    const MoveOptions options{.op = "fsdp", .cause = Cause::kAdjoint, .of = "fsdp"};
-    std::vector<Tensor> moved = Move::start(dims_.mesh, std::move(items), options).finish();
-    for (size_t j = 0; j < moving.size(); ++j) locals[moving[j]] = std::move(moved[j]);
-  }
-  std::vector<DTensor> result;
-  for (size_t k = 0; k < indices.size(); ++k) {
-    const DType dtype = parameters_[indices[k]].value().dtype();
-    const Tensor local = locals[k].defined() ? locals[k].to(dtype) : Tensor();
-    result.push_back(make(local, dtype, to[k], dims_.mesh));
-  }
-  return result;
-}
-
-void Group::flush_held() {
-  std::vector<size_t> indices;
-  std::vector<Layout> to;
-  for (size_t i = 0; i < held_.size(); ++i) {
-    if (!held_[i].defined()) continue;
-    indices.push_back(i);
-    to.push_back(parameters_[i].value().layout());
-  }
-  const std::vector<DTensor> reduced = move_held(indices, to);
-  for (size_t k = 0; k < indices.size(); ++k) {
-    DTensor& value = parameters_[indices[k]].value();
-    value.set_grad(accumulate(value.grad(), reduced[k]));
-  }
 }
 
 }  // namespace dtensor::fsdp

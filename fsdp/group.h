@@ -11,6 +11,7 @@
 #include "dtensor/fsdp/options.h"
 #include "dtensor/fsdp/pass.h"
 #include "dtensor/fsdp/schedule.h"
+#include "dtensor/fsdp/whole_gradients.h"
 #include "dtensor/tensor/autograd.h"
 
 namespace dtensor::fsdp {
@@ -26,7 +27,7 @@ class Group : public ScheduledGroup, public std::enable_shared_from_this<Group> 
   void clean_up();
 
   std::shared_ptr<Pass> new_pass() override;
-  void flush_held() override;
+  void flush_held() override { gradients_.flush(); }
 
  private:
   // Options of this group, with those of the root where it names none.
@@ -44,18 +45,13 @@ class Group : public ScheduledGroup, public std::enable_shared_from_this<Group> 
   nn::Inputs watch_inputs(const std::shared_ptr<Pass>& pass, const nn::Inputs& inputs);
 
   std::vector<DTensor> reduce(Pass& pass, std::span<const DTensor> grads);
-  void hold(const Pass& pass, size_t index, const DTensor& grad);
   DTensor zero_gradient(const Member& member) const;
-  // Where a whole gradient goes: cut as the parameter, Partial on other mesh dims where it is.
-  Layout reduced(const DTensor& grad) const;
-  // Takes held_[i] of each index to a layout, all in one call, in the parameter's dtype.
-  std::vector<DTensor> move_held(std::span<const size_t> indices, std::span<const Layout> to);
 
   // Used in forward only: a graph may outlive the module.
   nn::Module& module_;
   MeshSlice dims_;
   std::vector<nn::Parameter> parameters_;
-  std::vector<DTensor> held_;  // per parameter: its gradient so far, whole; undefined for none
+  WholeGradients gradients_;
   Options options_;
   std::shared_ptr<Pass> running_;       // between the hooks before and after forward
   std::shared_ptr<Schedule> schedule_;  // of the groups whose root this is

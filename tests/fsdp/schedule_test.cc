@@ -10,6 +10,7 @@
 
 #include "dtensor/base/error.h"
 #include "dtensor/fsdp/fully_shard.h"
+#include "dtensor/optim/clip_grad_norm.h"
 #include "dtensor/optim/sgd.h"
 #include "dtensor/tensor/autograd.h"
 #include "dtensor/tests/support/models.h"
@@ -191,6 +192,37 @@ TEST(Schedule, DeferredMicrobatchesReduceOnce) {
     EXPECT_EQ(bytes[0], 4 * 3 * 5 * 4);  // four groups, 3 parts of each of 5 floats
     EXPECT_EQ(bytes[1], bytes[0]);
     EXPECT_EQ(bytes[2], bytes[0]);
+  });
+}
+
+// Between a deferred backward and the one that reduces, the gradient is Partial and whole.
+TEST(Schedule, ADeferredGradientIsNotSteppedOnAndCanBeDropped) {
+  run_ranks(2, [](comm::Comm& world) {
+    const DeviceMesh mesh(world, {{"dp", 2}});
+    Chain net(1, 4);
+    shard_all(net, mesh["dp"]);
+    const nn::Parameter& w = net.parts[0]->weight;
+    optim::SGD optimizer(net.parameters(), {.lr = 0.1});
+    const auto backward = [&](bool defer) {
+      DTensor loss = sum(net(row_per_rank(mesh, 4, [](int r) { return r + 1; })));
+      loss.backward({.defer = defer});
+    };
+    backward(false);  // 3
+    backward(true);
+    EXPECT_TRUE(w.value().grad().spec().has_partial());
+    EXPECT_EQ(values(w.value().grad()), std::vector<float>(4, 3.0F));
+    EXPECT_THROW(optimizer.step(), PlacementError);
+    EXPECT_THROW(optim::clip_grad_norm(net.parameters(), 1.0), PlacementError);
+    backward(true);
+    backward(false);
+    EXPECT_EQ(values(w.value().grad()), std::vector<float>(4, 12.0F));  // all four
+    EXPECT_TRUE(w.value().grad().layout() == w.value().layout());
+    optimizer.zero_grad();
+    backward(true);
+    optimizer.zero_grad();
+    backward(false);
+    EXPECT_EQ(values(w.value().grad()), std::vector<float>(4, 3.0F));
+    optimizer.step();
   });
 }
 

@@ -1,0 +1,48 @@
+// WholeGradients: gradients of a group's gathered parameters, whole and not reduced yet. Within a
+// backward they wait for the rest of the group; those of a deferred backward stand on the
+// parameter, Partial, until a later backward adds to them and reduces: an optimizer that steps
+// before that finds them and refuses, and zero_grad() drops them.
+
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "dtensor/base/dtype.h"
+#include "dtensor/mesh/device_mesh.h"
+#include "dtensor/nn/module.h"
+
+namespace dtensor::fsdp {
+
+class WholeGradients {
+ public:
+  WholeGradients(std::vector<nn::Parameter> parameters, MeshSlice dims);
+
+  // Adds in the dtype of the wire, so that what several microbatches bring is rounded once.
+  void add(size_t index, const DTensor& grad, DType wire);
+  bool has(size_t index) const { return held_[index].grad.defined(); }
+  // Shows it on the parameter.
+  void show(size_t index);
+  // Takes it off the parameter again, where it still stands there; else it is dropped.
+  void take_back(size_t index);
+
+  // Cuts gradients as their parameters are, all in one call; they stay Partial on other mesh dims
+  // where they are. In the parameters' dtype. They are no longer held.
+  std::vector<DTensor> reduce(std::span<const size_t> indices);
+  // Those that deferred backwards have left: reduces them onto their parameters.
+  void flush();
+
+ private:
+  struct Held {
+    DTensor grad;    // undefined: none
+    DTensor shown;   // what stands on the parameter for it
+    DTensor before;  // what stood there before
+  };
+  std::vector<DTensor> move(std::span<const size_t> indices, std::span<const Layout> to);
+
+  std::vector<nn::Parameter> parameters_;
+  MeshSlice dims_;
+  std::vector<Held> held_;
+};
+
+}  // namespace dtensor::fsdp
