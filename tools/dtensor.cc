@@ -1,0 +1,81 @@
+// The `dtensor` program: dispatches to its commands. To add one, write its file and add it here.
+
+#include <array>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dtensor/tools/checkpoint.h"
+#include "dtensor/tools/command.h"
+#include "dtensor/tools/layout_command.h"
+#include "dtensor/tools/plan_command.h"
+#include "dtensor/tools/run.h"
+
+namespace dtensor::tools {
+namespace {
+
+constexpr std::array kCommands = {
+    Command{"layout", "--shape 11,4 \"dp=2,tp=2:S(0),R\" [--json]",
+            "what each rank holds of a tensor", layout_command},
+    Command{
+        "plan",
+        "--shape 11,4 [--dtype f32] --from \"dp=2,tp=2:S(0),R\" --to \"dp=2,tp=2:R,R\" [--json]",
+        "how a tensor goes from one layout to another, and its bytes", plan_command},
+    Command{"checkpoint", "ls|verify PATH [--json] ...", "looks into checkpoints, offline",
+            checkpoint_command},
+    Command{"run", "-n 4 [--comm gloo] -- PROGRAM ARGS", "starts a program as local ranks",
+            run_command},
+};
+
+void print_usage(std::ostream& out) {
+  out << "usage: dtensor COMMAND ...\n\n";
+  for (const Command& command : kCommands) {
+    out << "  dtensor " << command.name << " " << command.usage << "\n      " << command.summary
+        << "\n";
+  }
+  out << "\nLayout text: MESH:PLACEMENTS[;order=DIM:MESH DIMS][;unit=DIM:MESH DIM:U]"
+         "[;weights=MESH DIM:W,...]\n"
+         "  dp=2,tp=2@3,1,0,2:S(0),S(0);order=0:tp,dp;unit=0:tp:32;weights=tp:2,1\n"
+         "Exit status: 0 what was asked is so, 1 a finding, 2 wrong usage.\n";
+}
+
+int run(const Command& command, Arguments arguments) {
+  try {
+    return command.run(arguments, std::cout, std::cerr);
+  } catch (const UsageError& e) {
+    std::cerr << "dtensor " << command.name << ": " << e.what() << "\nusage: dtensor "
+              << command.name << " " << command.usage << "\n";
+    return 2;
+  } catch (const std::exception& e) {
+    std::cerr << "dtensor " << command.name << ": " << e.what() << "\n";
+    return 1;
+  }
+}
+
+int main_of(Arguments arguments) {
+  if (arguments.empty()) {
+    print_usage(std::cerr);
+    return 2;
+  }
+  if (arguments[0] == "--help" || arguments[0] == "help") {
+    print_usage(std::cout);
+    return 0;
+  }
+  for (const Command& command : kCommands) {
+    if (command.name == arguments[0]) {
+      return run(command, arguments.subspan(1));
+    }
+  }
+  std::cerr << "dtensor: no command \"" << arguments[0] << "\"\n";
+  print_usage(std::cerr);
+  return 2;
+}
+
+}  // namespace
+}  // namespace dtensor::tools
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  return dtensor::tools::main_of(arguments);
+}
