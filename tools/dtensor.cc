@@ -22,7 +22,8 @@ constexpr std::array kCommands = {
         "plan",
         "--shape 11,4 [--dtype f32] --from \"dp=2,tp=2:S(0),R\" --to \"dp=2,tp=2:R,R\" [--json]",
         "how a tensor goes from one layout to another, and its bytes", plan_command},
-    Command{"checkpoint", "ls PATH [--json] | verify PATH [--deep] [--json]", checkpoint_command},
+    Command{"checkpoint", "ls PATH [--json] | verify PATH [--deep] [--json]",
+            "what a checkpoint holds, and whether it is whole", checkpoint_command},
     Command{"run", "-n 4 [--comm gloo] -- PROGRAM ARGS", "starts a program as local ranks",
             run_command},
 };
