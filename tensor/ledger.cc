@@ -22,12 +22,19 @@ std::string_view name_of(Cause cause) {
 
 void Ledger::enter(LedgerEntry entry) {
   payload_bytes_ += entry.payload_bytes;
-  if (recording) entries_.push_back(std::move(entry));
+  if (!recording) return;
+  if (entries_.size() == kMostEntries) {
+    constexpr auto kOldest = static_cast<std::ptrdiff_t>(kMostEntries / 2);
+    entries_.erase(entries_.begin(), entries_.begin() + kOldest);
+    dropped_ += kOldest;
+  }
+  entries_.push_back(std::move(entry));
 }
 
 void Ledger::clear() {
   entries_.clear();
   payload_bytes_ = 0;
+  dropped_ = 0;
 }
 
 std::string to_string(const Ledger& ledger) {

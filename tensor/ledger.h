@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -37,12 +38,16 @@ struct LedgerEntry {
   std::string label;  // a parameter's name, where known
 };
 
-// Entries are kept only while `recording`; the totals always.
+// Entries are kept only while `recording`, and of a long run the newest (kMostEntries, or half as
+// many); the totals always.
 class Ledger {
  public:
+  static constexpr size_t kMostEntries = size_t{1} << 16;
+
   void enter(LedgerEntry entry);
   const std::vector<LedgerEntry>& entries() const { return entries_; }
   int64_t payload_bytes() const { return payload_bytes_; }
+  int64_t dropped() const { return dropped_; }  // entries that are no longer kept
   void clear();
   // The number of the next Comm call: what entries that move in it share.
   int64_t next_call() { return ++calls_; }
@@ -51,6 +56,7 @@ class Ledger {
  private:
   std::vector<LedgerEntry> entries_;
   int64_t payload_bytes_ = 0;
+  int64_t dropped_ = 0;
   int64_t calls_ = 0;
 };
 

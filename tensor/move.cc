@@ -199,6 +199,7 @@ Move& Move::operator=(Move&&) noexcept = default;
 Move::~Move() = default;
 
 Move Move::start(const DeviceMesh& mesh, std::vector<MoveItem> items, const MoveOptions& options) {
+  internal_check(mesh.coordinate().has_value(), "a Move on a rank outside the mesh");
   auto state = std::make_unique<State>();
   state->mesh = mesh;
   state->op = options.op;

@@ -117,6 +117,17 @@ TEST(DeviceMesh, ARankMayBeOutside) {
   });
 }
 
+TEST(DeviceMesh, LatestIsTheOneThisRankMadeLastWhileItLives) {
+  run_ranks(2, [](comm::Comm& comm) {
+    EXPECT_FALSE(DeviceMesh::latest().defined());
+    {
+      const DeviceMesh mesh(comm, {{"x", 2}});
+      EXPECT_EQ(DeviceMesh::latest(), mesh);
+    }
+    EXPECT_FALSE(DeviceMesh::latest().defined());
+  });
+}
+
 TEST(DeviceMesh, RefusesARankThatTheRootDoesNotHave) {
   run_ranks(2, [](comm::Comm& comm) {
     try {

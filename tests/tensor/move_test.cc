@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/base/allocator.h"
 #include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
 #include "dtensor/comm/comm_error.h"
@@ -169,6 +170,24 @@ TEST(Move, AliasesItsInputWhereNothingMoves) {
   });
 }
 
+TEST(Move, PacksNothingWherePiecesFollowEachOther) {
+  run_ranks(3, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"x", 3}});
+    const Layout whole_layout = Layout::replicated(mesh.layout(), {5, 4});
+    const auto allocations = [&](Placement from, Placement to) {
+      const DTensor t = distribute(Tensor::arange(20).view({5, 4}), mesh, {from});
+      const auto allocator = Context::current().slot<CurrentAllocator>().allocator;
+      const int64_t before = allocator->stats().allocations;
+      static_cast<void>(move_local(mesh, item_of(t, whole_layout.with(0, to)), {}));
+      return allocator->stats().allocations - before;
+    };
+    EXPECT_EQ(allocations(Shard(0), Replicate()), 1) << "the result";
+    EXPECT_EQ(allocations(Partial(), Shard(0)), 1);
+    EXPECT_EQ(allocations(Partial(), Replicate()), 1);
+    EXPECT_EQ(allocations(Shard(1), Replicate()), 2) << "columns arrive apart";
+  });
+}
+
 TEST(Move, StartsWithoutWaitingAndEndsLater) {
   run_ranks(2, [](comm::Comm& comm) {
     const DeviceMesh mesh(comm, {{"x", 2}});
@@ -215,6 +234,21 @@ TEST(Move, EntersWhoAskedAndWhy) {
     ledger().clear();
     EXPECT_EQ(ledger().payload_bytes(), 0);
   });
+}
+
+TEST(Ledger, KeepsTheNewestEntriesAndAllBytes) {
+  Ledger ledger;
+  const auto n = static_cast<int64_t>(Ledger::kMostEntries) + 1;
+  for (int64_t i = 0; i < n; ++i) {
+    LedgerEntry entry;
+    entry.payload_bytes = 1;
+    entry.call = i;
+    ledger.enter(entry);
+  }
+  EXPECT_EQ(ledger.payload_bytes(), n);
+  EXPECT_EQ(ledger.entries().back().call, n - 1);
+  EXPECT_EQ(ledger.dropped() + static_cast<int64_t>(ledger.entries().size()), n);
+  EXPECT_LE(ledger.entries().size(), Ledger::kMostEntries);
 }
 
 // pytorch#126616, pytorch#75373: groups of equal shapes gathered in another order are never mixed.
