@@ -11,15 +11,15 @@ bool is_deferred() { return Context::current().slot<BackwardMode>().defer; }
 
 Group* group_of(nn::Module& module) { return static_cast<Group*>(module.attached("fsdp").get()); }
 
-void before_backward(Pass& pass) {
-  Schedule& schedule = *pass.schedule;
+void before_backward(const std::shared_ptr<Pass>& pass) {
+  Schedule& schedule = *pass->schedule;
   if (!schedule.ends_backward) {
     schedule.ends_backward = true;
-    on_backward_end([kept = pass.schedule] { kept->end_backward(); });
+    on_backward_end([kept = pass->schedule] { kept->end_backward(); });
   }
-  if (pass.of_root && !is_deferred()) schedule.flush_unmet();
-  pass.gathered.start();
-  pass.gathered.finish();
+  if (pass->of_root && !is_deferred()) schedule.flush_unmet();
+  pass->gathered.start();
+  pass->gathered.finish();
   schedule.entered_backward(pass);
 }
 
@@ -162,7 +162,7 @@ DTensor Group::after_forward(const DTensor& y) {
   const size_t n = inputs.size();
   record("fsdp", inputs, std::span<DTensor>(&out, 1),
          [pass, n](std::span<const DTensor> grads) {
-           before_backward(*pass);
+           before_backward(pass);
            std::vector<DTensor> result(n);
            result[0] = grads[0];
            return result;

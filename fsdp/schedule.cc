@@ -57,9 +57,9 @@ void Schedule::flush_unmet() {
   }
 }
 
-void Schedule::entered_backward(const Pass& pass) {
-  auto at =
-      std::ranges::find_if(tape_, [&](const auto& entry) { return entry.lock().get() == &pass; });
+void Schedule::entered_backward(const std::shared_ptr<Pass>& pass) {
+  in_backward_.push_back(pass);
+  auto at = std::ranges::find_if(tape_, [&](const auto& entry) { return entry.lock() == pass; });
   if (at == tape_.end()) return;
   while (at != tape_.begin()) {
     const std::shared_ptr<Pass> before = (--at)->lock();
@@ -71,6 +71,7 @@ void Schedule::entered_backward(const Pass& pass) {
 
 void Schedule::end_backward() {
   ends_backward = false;
+  in_backward_.clear();
   for (const auto& entry : tape_) {
     if (const std::shared_ptr<Pass> pass = entry.lock()) pass->gathered.release_all();
   }

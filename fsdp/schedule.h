@@ -29,8 +29,9 @@ class Schedule {
   // What deferred backwards have left in groups that no pass of the graph belongs to, so that this
   // backward would not meet it, is reduced.
   void flush_unmet();
-  // `pass` is gathered and its backward runs: issues the gather of the pass before it.
-  void entered_backward(const Pass& pass);
+  // `pass` is gathered and its backward runs: issues the gather of the pass before it. Keeps the
+  // pass until the end of the backward: nodes inside the module still read what it gathered.
+  void entered_backward(const std::shared_ptr<Pass>& pass);
   // Frees what backward left: what was gathered ahead in vain, what never got a gradient.
   void end_backward();
 
@@ -46,6 +47,7 @@ class Schedule {
   size_t cursor_ = 0;  // in last_order_: behind the group that runs
   std::shared_ptr<Pass> ahead_;
   std::vector<std::weak_ptr<Pass>> tape_;
+  std::vector<std::shared_ptr<Pass>> in_backward_;
 };
 
 }  // namespace dtensor::fsdp

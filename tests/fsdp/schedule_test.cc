@@ -24,6 +24,7 @@ using testing::ledger;
 using testing::random;
 using testing::rows;
 using testing::run_ranks;
+using testing::Stack;
 using testing::values;
 
 // y = x w, or x where `used` says no.
@@ -110,6 +111,33 @@ TEST(Schedule, AtMostTwoGroupsAreGatheredAndNoneIsLeft) {
       forward(step);
       EXPECT_EQ(stats().peak_groups, 2) << step;
       EXPECT_EQ(stats().live_groups, 0) << step;
+    }
+  });
+}
+
+TEST(Schedule, MemoryOfGatheredParametersIsGivenBackAfterForwardAndAfterBackward) {
+  run_ranks(2, [](comm::Comm& world) {
+    const DeviceMesh mesh(world, {{"dp", 2}});
+    Chain net(3, 4);
+    shard_all(net, mesh["dp"]);
+    std::vector<std::shared_ptr<Storage>> memory;
+    const auto keep = [&](Scale& part) {
+      part.add_pre_hook([&](const nn::Inputs& in) {
+        memory.push_back(part.weight.use().local_tensor().storage());
+        EXPECT_FALSE(memory.back()->is_empty());
+        return in;
+      });
+    };
+    keep(net.own);
+    for (auto& part : net.parts) keep(*part);
+    for (int step = 0; step < 2; ++step) {
+      memory.clear();
+      DTensor loss = sum(net(row_per_rank(mesh, 4, [](int r) { return r + 1; })));
+      ASSERT_EQ(memory.size(), 4U);
+      EXPECT_FALSE(memory[0]->is_empty());  // the root's
+      for (size_t i = 1; i < 4; ++i) EXPECT_TRUE(memory[i]->is_empty()) << i;
+      loss.backward();
+      for (const auto& storage : memory) EXPECT_TRUE(storage->is_empty());
     }
   });
 }
@@ -316,6 +344,32 @@ TEST(Schedule, FrozenGroupsAreGatheredAgainAndFreedInBackward) {
     EXPECT_EQ(values(net.parts[0]->weight.value().grad()), std::vector<float>(4, 9.0F));
     EXPECT_FALSE(net.parts[1]->weight.value().grad().defined());
   });
+}
+
+// The root's frozen weight is read until backward has left the root, though its group reduces
+// nothing.
+TEST(Schedule, TheRootsGroupMayBeFrozen) {
+  for (const bool freed : {false, true}) {
+    run_ranks(2, [&](comm::Comm& world) {
+      const DeviceMesh mesh(world, {{"dp", 2}});
+      Stack net({.width = 4, .hidden = 6, .out = 2, .blocks = 2});
+      Stack single({.width = 4, .hidden = 6, .out = 2, .blocks = 2});
+      for (Stack* s : {&net, &single}) {
+        nn::init_normal(*s, 1, 0.5);
+        s->head.weight.value().set_requires_grad(false);
+      }
+      for (auto& block : net.blocks) fully_shard(*block, mesh["dp"]);
+      fully_shard(net, mesh["dp"], {.reshard_after_forward = freed});
+      const Tensor data = random({6, 4}, 1);
+      DTensor loss = mean(net(rows(data, mesh, {"dp"})));
+      loss.backward();
+      DTensor want = mean(single(DTensor(data)));
+      want.backward();
+      EXPECT_LT(testing::worst(testing::gradient_values(net), testing::gradient_values(single)),
+                1e-6);
+      EXPECT_EQ(stats().live_groups, 0);
+    });
+  }
 }
 
 // A group with a frozen and a trainable parameter: the frozen one is read after the gradient of
