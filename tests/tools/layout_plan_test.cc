@@ -1,0 +1,148 @@
+// Runs `dtensor layout` and `dtensor plan` as a script would.
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "dtensor/tests/support/subprocess.h"
+
+namespace dtensor {
+namespace {
+
+using nlohmann::json;
+
+testing::ProcessResult dtensor_program(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "tools/dtensor");
+  return testing::run_process(arguments);
+}
+
+json json_of(const std::vector<std::string>& arguments) {
+  const auto result = dtensor_program(arguments);
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  return json::parse(result.out);
+}
+
+TEST(LayoutCommand, TellsWhatEachRankHolds) {
+  EXPECT_EQ(json_of({"layout", "--shape", "11,4", "dp=2,tp=2:S(0),R", "--json"}), json::parse(R"([
+    {"rank":0,"coordinate":[0,0],"offset":[0,0],"size":[6,4]},
+    {"rank":1,"coordinate":[0,1],"offset":[0,0],"size":[6,4]},
+    {"rank":2,"coordinate":[1,0],"offset":[6,0],"size":[5,4]},
+    {"rank":3,"coordinate":[1,1],"offset":[6,0],"size":[5,4]}])"));
+}
+
+// pytorch#193224
+TEST(LayoutCommand, ListsByRankAlsoOnAMeshInAnotherOrder) {
+  EXPECT_EQ(json_of({"layout", "--json", "--shape=8", "a=2,b=2@3,1,0,2:S(0),S(0)"}),
+            json::parse(R"([
+    {"rank":0,"coordinate":[1,0],"offset":[4],"size":[2]},
+    {"rank":1,"coordinate":[0,1],"offset":[2],"size":[2]},
+    {"rank":2,"coordinate":[1,1],"offset":[6],"size":[2]},
+    {"rank":3,"coordinate":[0,0],"offset":[0],"size":[2]}])"));
+}
+
+TEST(LayoutCommand, TakesOrderUnitsWeightsAndScalars) {
+  const auto sizes = [](const json& ranks) {
+    std::vector<int64_t> all;
+    for (const json& rank : ranks) all.push_back(rank["size"][0]);
+    return all;
+  };
+  const json heads = json_of(
+      {"layout", "--shape", "30", "--json", "dp=2,tp=2:S(0),S(0);order=0:tp,dp;unit=0:tp:6"});
+  EXPECT_EQ(sizes(heads), (std::vector<int64_t>{9, 6, 9, 6}));
+  const json weighed = json_of({"layout", "--shape", "9", "--json", "x=2:S(0);weights=x:2,1"});
+  EXPECT_EQ(sizes(weighed), (std::vector<int64_t>{6, 3}));
+  EXPECT_EQ(json_of({"layout", "--shape", "", "--json", "x=1:R"}),
+            json::parse(R"([{"rank":0,"coordinate":[0],"offset":[],"size":[]}])"));
+}
+
+TEST(PlanCommand, TellsStepsBytesAndMessages) {
+  const json plan = json_of(
+      {"plan", "--shape", "5", "--from", "a=2,b=2:S(0),S(0)", "--to", "a=2,b=2:R,S(0)", "--json"});
+  EXPECT_EQ(plan["bytes_total"], 28);
+  EXPECT_EQ(plan["bytes_minimum"], 28);
+  EXPECT_EQ(plan["received"], json::parse("[4,8,12,4]"));
+  ASSERT_EQ(plan["steps"].size(), 1U);
+  EXPECT_EQ(plan["steps"][0]["kind"], "exchange");
+  EXPECT_EQ(plan["steps"][0]["payload_bytes"], 28);
+  int64_t bytes = 0;
+  for (const json& message : plan["messages"]) bytes += message["bytes"].get<int64_t>();
+  EXPECT_EQ(bytes, 28);
+}
+
+TEST(PlanCommand, NamesGatherAndReduction) {
+  const json plan = json_of({"plan", "--shape", "6,5", "--dtype", "bf16", "--from",
+                             "dp=2,tp=2:P(sum),S(0)", "--to", "dp=2,tp=2:R,R", "--json"});
+  ASSERT_EQ(plan["steps"].size(), 2U);
+  const json& reduce = plan["steps"][0];
+  EXPECT_EQ(reduce["kind"], "all_reduce");
+  EXPECT_EQ(reduce["op"], "sum");
+  EXPECT_EQ(reduce["group"], json::parse("[0,2]"));
+  EXPECT_EQ(reduce["groups"], json::parse("[[0,2],[1,3]]"));
+  EXPECT_EQ(reduce["payload_bytes"], 2 * 30 * 2);  // 2(n - 1) S over two groups of half the rows
+  EXPECT_EQ(plan["steps"][1]["kind"], "all_gather");
+  EXPECT_EQ(plan["steps"][1]["mesh_dims"], json::parse(R"(["tp"])"));
+  EXPECT_EQ(plan["messages"], json::parse(R"([
+    {"src":0,"dst":1,"bytes":30},{"src":1,"dst":0,"bytes":30},
+    {"src":2,"dst":3,"bytes":30},{"src":3,"dst":2,"bytes":30}])"));
+  int64_t sent = 0;
+  for (const json& rank : plan["sent"]) sent += rank.get<int64_t>();
+  EXPECT_EQ(sent, plan["bytes_total"]);
+}
+
+// pytorch#180346
+TEST(PlanCommand, TakesTwoMeshes) {
+  const json plan =
+      json_of({"plan", "--shape", "5", "--from", "x=2:S(0)", "--to", "y=3@1-3:S(0)", "--json"});
+  EXPECT_EQ(plan["bytes_total"], 20);
+  EXPECT_EQ(plan["messages"], json::parse(R"([
+    {"src":0,"dst":1,"bytes":8},{"src":0,"dst":2,"bytes":4},
+    {"src":1,"dst":2,"bytes":4},{"src":1,"dst":3,"bytes":4}])"));
+  EXPECT_EQ(plan["ranks"], json::parse("[0,1,2,3]"));
+  EXPECT_EQ(plan["sent"], json::parse("[12,8,0,0]"));
+  EXPECT_EQ(plan["received"], json::parse("[0,8,8,4]"));
+}
+
+TEST(PlanCommand, PrintsForPeopleToo) {
+  const auto plan =
+      dtensor_program({"plan", "--shape", "4", "--from", "x=2:S(0)", "--to", "x=2:R"});
+  EXPECT_EQ(plan.status, 0);
+  EXPECT_NE(plan.out.find("all_gather"), std::string::npos);
+  EXPECT_NE(plan.out.find("least possible 16 B"), std::string::npos);
+}
+
+TEST(Dtensor, ExitStatusTellsWrongUsageFromAFinding) {
+  const auto status = [](const std::vector<std::string>& arguments, const char* text) {
+    const auto result = dtensor_program(arguments);
+    EXPECT_NE(result.err.find(text), std::string::npos) << result.err;
+    EXPECT_EQ(result.out, "");
+    return result.status;
+  };
+  EXPECT_EQ(status({}, "usage"), 2);
+  EXPECT_EQ(status({"lay"}, "\"lay\""), 2);
+  EXPECT_EQ(status({"layout", "--shape", "4"}, "missing"), 2);
+  EXPECT_EQ(status({"layout", "x=2:R"}, "--shape is missing"), 2);
+  EXPECT_EQ(status({"layout", "--shape", "4,", "x=2:R"}, "a length"), 2);
+  EXPECT_EQ(status({"layout", "--shape", "-4", "x=2:R"}, "negative"), 2);
+  EXPECT_EQ(status({"layout", "--shape", "4", "x=2:R", "x=2:R"}, "too many"), 2);
+  EXPECT_EQ(status({"layout", "--shape", "4", "--verbose", "x=2:R"}, "--verbose"), 2);
+  EXPECT_EQ(status({"layout", "--shape", "4", "x=2:Q"}, "character 5"), 2);
+  EXPECT_EQ(status({"layout", "--shape", "", "x=2:S(0)"}, "scalar"), 2);
+  EXPECT_EQ(status({"plan", "--shape", "4", "--from", "x=2:R"}, "--to is missing"), 2);
+  EXPECT_EQ(status({"plan", "--shape", "4", "--shape", "4"}, "twice"), 2);
+  EXPECT_EQ(status({"plan", "--shape"}, "lacks its value"), 2);
+  EXPECT_EQ(
+      status({"plan", "--shape", "4", "--dtype", "f8", "--from", "x=2:R", "--to", "x=2:R"}, "bf16"),
+      2);
+  EXPECT_EQ(status({"plan", "--shape", "4", "--from", "x=2:P(sum)", "--to", "x=2:P(max)"},
+                   "P(sum) cannot become P(max)"),
+            1);
+  EXPECT_EQ(status({"plan", "--shape", "4", "--from", "x=2:P(sum)", "--to", "y=3:R"}, "two meshes"),
+            1);
+  EXPECT_EQ(dtensor_program({"--help"}).status, 0);
+}
+
+}  // namespace
+}  // namespace dtensor
