@@ -37,13 +37,17 @@ class FixFinder {
   }
 
   std::vector<Fix> run() {
-    std::vector<std::vector<Choice>> options;
+    std::vector<std::vector<Choice>> some;
     for (int m = 0; m < mesh_.ndim(); ++m) {
       const std::vector<Choice> now = current(m);
-      options.push_back(now.size() == 1 && !troubled(m) ? now : every_choice());
+      some.push_back(now.size() == 1 && !troubled(m) ? now : every_choice());
     }
     std::vector<Choice> chosen;
-    over_choices(options, chosen);
+    over_choices(some, chosen);
+    if (fixes_.empty()) {  // what fits on each mesh dim alone does not fit together
+      const std::vector<std::vector<Choice>> all(some.size(), every_choice());
+      over_choices(all, chosen);
+    }
     std::ranges::stable_sort(fixes_, [](const Fix& a, const Fix& b) {
       return std::pair(a.received_bytes, a.moved) < std::pair(b.received_bytes, b.moved);
     });
@@ -258,21 +262,23 @@ std::vector<Fix> fixes(const Rule& rule, std::span<const Layout> in, const RuleO
 std::string redistribute_code(const NamedLayout& from, const Layout& to,
                               std::span<const NamedLayout> others) {
   const std::span<const Placement> placements = to.spec().placements();
-  Layout plain = from.layout;
+  std::vector<int> dims;
   std::string list;
   int changed = -1;
   int changes = 0;
   for (int m = 0; m < to.mesh().ndim(); ++m) {
-    const Placement p = placements[static_cast<size_t>(m)];
+    dims.push_back(m);
+    const Placement p = to.placement(m);
     list += (m == 0 ? "" : ", ") + placement_code(p);
     const Level* before = from.layout.spec().level(m);
     const Level* after = to.spec().level(m);
     const bool level_moves = before && after && before->unit != after->unit;
     if (from.layout.placement(m) == p && !level_moves) continue;
-    plain = plain.with(m, p);
     changed = m;
     ++changes;
   }
+  // What redistribute makes of a list of placements.
+  const Layout plain = from.layout.with(dims, to.spec().placements());
   if (plain == to) return fmt::format("redistribute({}, {{{}}})", from.name, list);
   if (changes == 1 && to.spec().level(changed)) {
     const Placement p = to.placement(changed);

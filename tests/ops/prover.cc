@@ -167,33 +167,72 @@ std::vector<Placements> placements_of(const SampleOperand& operand, int mesh_ndi
   return all;
 }
 
-// Every combination of one choice per operand, or a sample of them.
-std::vector<std::vector<Placements>> combinations(const OpEntry& entry, int mesh_ndim, int sample) {
-  std::vector<std::vector<Placements>> choices;
-  int64_t total = 1;
+using Combination = std::vector<Placements>;  // one per operand
+
+std::vector<Combination> every_combination(const OpEntry& entry, int mesh_ndim) {
+  std::vector<Combination> all = {{}};
   for (const SampleOperand& operand : entry.operands) {
-    choices.push_back(placements_of(operand, mesh_ndim));
-    total *= static_cast<int64_t>(choices.back().size());
-  }
-  std::vector<std::vector<Placements>> all;
-  const int64_t wanted = sample == 0 ? total : std::min<int64_t>(sample, total);
-  for (int64_t i = 0; i < wanted; ++i) {
-    int64_t index = i;
-    if (wanted < total) {
-      index = static_cast<int64_t>(philox_at(5, 3, static_cast<uint64_t>(i))[0]) % total;
+    std::vector<Combination> longer;
+    for (const Combination& before : all) {
+      for (const Placements& choice : placements_of(operand, mesh_ndim)) {
+        longer.push_back(before);
+        longer.back().push_back(choice);
+      }
     }
-    std::vector<Placements> combination;
-    for (const std::vector<Placements>& choice : choices) {
-      const auto size = static_cast<int64_t>(choice.size());
-      combination.push_back(choice[static_cast<size_t>(index % size)]);
-      index /= size;
-    }
-    all.push_back(std::move(combination));
+    all = std::move(longer);
   }
   return all;
 }
 
-std::string text_of(const OpEntry& entry, const std::vector<Placements>& combination) {
+// A sample by a fixed seed: by turns any placements, and those of a row of the op's rule on each
+// mesh dim, with an operand now and then left R, or cut from right to left.
+class Sampler {
+ public:
+  Sampler(const OpEntry& entry, int mesh_ndim) : entry_(entry), mesh_ndim_(mesh_ndim) {
+    const std::vector<Rule> rules = ops::rules_of(entry);
+    if (!rules.empty()) rows_ = signature_of(rules.front()).rows;
+    if (!rows_.empty() && rows_.front().in.size() != entry.operands.size()) rows_.clear();
+  }
+
+  Combination next() {
+    Combination combination;
+    if (rows_.empty() || draw(2) == 0) {
+      for (const SampleOperand& operand : entry_.operands) {
+        const std::vector<Placements> all = placements_of(operand, mesh_ndim_);
+        combination.push_back(all[draw(all.size())]);
+      }
+      return combination;
+    }
+    combination.resize(entry_.operands.size());
+    for (int m = 0; m < mesh_ndim_; ++m) {
+      const SignatureRow& row = rows_[draw(rows_.size())];
+      for (size_t i = 0; i < combination.size(); ++i) {
+        combination[i].push_back(draw(8) == 0 ? Replicate() : row.in[i]);
+      }
+    }
+    const bool reversed = draw(2) == 0;
+    for (Placements& placements : combination) placements.reversed = reversed;
+    return combination;
+  }
+
+ private:
+  size_t draw(size_t below) { return philox_at(5, 3, counter_++)[0] % below; }
+
+  const OpEntry& entry_;
+  int mesh_ndim_;
+  std::vector<SignatureRow> rows_;
+  uint64_t counter_ = 0;
+};
+
+std::vector<Combination> combinations(const OpEntry& entry, int mesh_ndim, int sample) {
+  if (sample == 0) return every_combination(entry, mesh_ndim);
+  std::vector<Combination> all;
+  Sampler sampler(entry, mesh_ndim);
+  for (int i = 0; i < sample; ++i) all.push_back(sampler.next());
+  return all;
+}
+
+std::string text_of(const OpEntry& entry, const Combination& combination) {
   std::string text = entry.name + (entry.variant.empty() ? "" : " (" + entry.variant + ")");
   for (const Placements& placements : combination) {
     text += " [";
@@ -220,7 +259,7 @@ class Prover {
   }
 
  private:
-  void try_one(const std::vector<Placements>& combination) {
+  void try_one(const Combination& combination) {
     std::vector<Operand> operands;
     std::vector<DTensor> values;
     for (size_t i = 0; i < combination.size(); ++i) {
@@ -246,8 +285,7 @@ class Prover {
   }
 
   // The gradient of a stacked operand is that of the sum, repeated.
-  void check_gradient(const std::vector<Placements>& combination, const Operand& operand,
-                      size_t i) {
+  void check_gradient(const Combination& combination, const Operand& operand, size_t i) {
     const Whole& want = reference_.grads[i];
     if (want.values.empty()) return;
     Whole got{{}, {}};
@@ -266,7 +304,7 @@ class Prover {
 
   // Runs the op on every rank's pieces alone and asks whether the results are a tensor's pieces.
   // Pure: every rank can do it for all.
-  void look_for_missing(const std::vector<Placements>& combination) {
+  void look_for_missing(const Combination& combination) {
     if (mesh_.rank() != mesh_.layout().ranks().front()) return;
     std::vector<Tensor> results;
     for (int r = 0; r < mesh_.size(); ++r) {
@@ -281,8 +319,7 @@ class Prover {
     }
   }
 
-  std::optional<Tensor> run_alone(const std::vector<Placements>& combination,
-                                  const Coordinate& at) const {
+  std::optional<Tensor> run_alone(const Combination& combination, const Coordinate& at) const {
     std::vector<DTensor> pieces;
     for (size_t i = 0; i < combination.size(); ++i) {
       const SampleOperand& operand = entry_.operands[i];
