@@ -10,6 +10,7 @@
 #include "dtensor/tools/command.h"
 #include "dtensor/tools/layout_command.h"
 #include "dtensor/tools/plan_command.h"
+#include "dtensor/tools/rules_command.h"
 #include "dtensor/tools/run.h"
 
 namespace dtensor::tools {
@@ -22,6 +23,8 @@ constexpr std::array kCommands = {
         "plan",
         "--shape 11,4 [--dtype f32] --from \"dp=2,tp=2:S(0),R\" --to \"dp=2,tp=2:R,R\" [--json]",
         "how a tensor goes from one layout to another, and its bytes", plan_command},
+    Command{"rules", "[OP] [--json]", "the placements that ops take, proved in tests/ops",
+            rules_command},
     Command{"checkpoint", "ls PATH [--json] | verify PATH [--deep] [--json]",
             "what a checkpoint holds, and whether it is whole", checkpoint_command},
     Command{"run", "-n 4 [--comm gloo] -- PROGRAM ARGS", "starts a program as local ranks",

@@ -1,0 +1,70 @@
+#include "dtensor/tools/rules_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
+
+namespace dtensor::tools {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string run(const std::vector<std::string>& arguments) {
+  std::ostringstream out;
+  std::ostringstream err;
+  EXPECT_EQ(rules_command(arguments, out, err), 0);
+  return out.str();
+}
+
+TEST(Rules, OfOneOpAsJson) {
+  const auto all = nlohmann::json::parse(run({"matmul", "--json"}));
+  EXPECT_EQ(all[0]["op"], "matmul");
+  EXPECT_EQ(all[0]["rule"], "mk,kn->mn");
+  const auto want = nlohmann::json::parse(R"json([
+    {"in":["R","R"],"out":["R"],"communicates":false},
+    {"in":["S(0)","R"],"out":["S(0)"],"communicates":false
+},
+    {"in":["S(1)","S(0)"],"out":["P(sum)"],"communicates":false},
+    {"in":["R","S(1)"],"out":["S(1)"],"communicates":false},
+    {"in":["P(sum)","R"],"out":["P(sum)"],"communicates":false},
+    {"in":["R","P(sum)"],"out":["P(sum)"],"communicates":false}])json");
+  EXPECT_EQ(all[0]["rows"], want);
+}
+
+TEST(Rules, MarkRowsThatCommunicate) {
+  EXPECT_THAT(run({"cross_entropy"}), HasSubstr("S(2), R -> P(sum)  (communicates)\n"));
+}
+
+TEST(Rules, ListEveryOpOnceAndItsGradients) {
+  const auto all = nlohmann::json::parse(run({"--json"}));
+  int scales = 0;
+  int gradients = 0;
+  for (const auto& entry : all) {
+    scales += entry["op"] == "scale" ? 1 : 0;
+    gradients += entry["op"] == "linear_dw" ? 1 : 0;
+  }
+  EXPECT_EQ(scales, 1);
+  EXPECT_GE(gradients, 1);
+}
+
+TEST(Rules, OfAnUnknownOpNameTheKnownOnes) {
+  std::ostringstream out;
+  std::ostringstream err;
+  const auto refuse = [&](const std::vector<std::string>& arguments) {
+    try {
+      rules_command(arguments, out, err);
+    } catch (const UsageError& e) {
+      return std::string(e.what());
+    }
+    return std::string("took it");
+  };
+  EXPECT_THAT(refuse({"matmull"}), HasSubstr("there are matmul linear add"));
+  EXPECT_THAT(refuse({"matmul", "add"}), HasSubstr("unexpected add"));
+  EXPECT_THAT(refuse({"--jsn"}), HasSubstr("unexpected --jsn"));
+}
+
+}  // namespace
+}  // namespace dtensor::tools
