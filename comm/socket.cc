@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -16,6 +18,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <thread>
 
 #include "dtensor/base/error.h"
@@ -190,6 +193,28 @@ std::string address_towards(const HostPort& address) {
     }
   }
   throw Error(fmt::format("no route to {}", to_string(address)));
+}
+
+std::string address_of_interface(const std::string& name) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) throw Error(fmt::format("getifaddrs: {}", strerror(errno)));
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
+  std::set<std::string> known;
+  std::string found;
+  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+    const int family = i->ifa_addr == nullptr ? AF_UNSPEC : i->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    known.insert(i->ifa_name);
+    if (name != i->ifa_name || (!found.empty() && family == AF_INET6)) continue;
+    const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    sockaddr_storage address = {};
+    std::memcpy(&address, i->ifa_addr, length);
+    found = to_host_port(address, length).host;
+    if (family == AF_INET) break;
+  }
+  if (!found.empty()) return found;
+  throw Error(fmt::format("no interface \"{}\" with an address; there are {}", name,
+                          fmt::join(known, ", ")));
 }
 
 void write_all(const Fd& socket, std::string_view data, Deadline deadline) {

@@ -58,6 +58,10 @@ Fd connect_to(const HostPort& address, Deadline deadline);
 // The numeric address of this machine from which `address` is reached. Sends nothing.
 std::string address_towards(const HostPort& address);
 
+// The numeric address of a network interface ("eth0"), IPv4 where it has one; Error listing the
+// interfaces where there is none of this name.
+std::string address_of_interface(const std::string& name);
+
 // All of it or Error ("closed by the other side", "no answer by the deadline").
 void write_all(const Fd& socket, std::string_view data, Deadline deadline);
 void read_all(const Fd& socket, char* data, size_t bytes, Deadline deadline);

@@ -83,6 +83,7 @@ std::shared_ptr<Store> open_store(const Endpoint& e, Deadline deadline) {
 // The address that the others are given.
 std::string address_of(const Endpoint& e, const Options& o) {
   if (!o.address.empty()) return o.address;
+  if (!o.interface.empty()) return internal::address_of_interface(o.interface);
   const std::string where = store_of(e);
   if (where.empty() || where.substr(0, kFile.size()) == kFile) return "127.0.0.1";
   return internal::address_towards(internal::parse_host_port(where));
@@ -141,7 +142,6 @@ std::unique_ptr<Comm> connect(const Endpoint& endpoint, std::shared_ptr<Store> s
     o.rank = me.rank;
     o.size = me.size;
     o.address = me.address;
-    o.interface = options.interface;
     o.token = meeting.run_id;
     o.key_prefix = meeting.key_prefix;
     o.max_message_bytes = options.max_message_bytes;

@@ -224,15 +224,11 @@ std::shared_ptr<Transport> make_gloo_transport(std::shared_ptr<Store> store,
   const SigpipeGuard guard;  // Gloo's thread inherits it
   auto connections = std::make_shared<Connections>();
   try {
-    ::gloo::transport::tcp::attr attr;
-    attr.hostname = o.address;
-    attr.iface = o.interface;
-    const auto device = ::gloo::transport::tcp::CreateDevice(attr);
+    const auto device =
+        ::gloo::transport::tcp::CreateDevice(::gloo::transport::tcp::attr(o.address.c_str()));
     connections->context = device->createContext(o.rank, o.size);
   } catch (const std::exception& e) {
-    throw Error(fmt::format("gloo: cannot use {} \"{}\": {}",
-                            o.interface.empty() ? "address" : "interface",
-                            o.interface.empty() ? o.address : o.interface, e.what()));
+    throw Error(fmt::format("gloo: cannot use the address \"{}\": {}", o.address, e.what()));
   }
   connections->pool =
       std::make_shared<BlockPool>(sizeof(Length) + static_cast<size_t>(o.max_message_bytes));

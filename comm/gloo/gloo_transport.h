@@ -16,8 +16,7 @@ namespace dtensor::comm::gloo {
 struct GlooTransportOptions {
   int rank = 0;
   int size = 1;
-  std::string address = "127.0.0.1";  // of this machine, to bind
-  std::string interface = {};         // "eth0": its address instead
+  std::string address = "127.0.0.1";  // one of this machine, numeric
   std::string token = {};             // equal on all ranks: a stranger on a port does not know it
   std::string key_prefix = {};        // of the keys in the store
   int64_t max_message_bytes = 1 << 20;

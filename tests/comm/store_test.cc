@@ -173,6 +173,16 @@ TEST(TcpStore, NobodyServingIsAnErrorWithTheAddress) {
   }
 }
 
+TEST(Socket, AnInterfaceIsItsAddressAndAnUnknownOneListsTheKnown) {
+  EXPECT_EQ(internal::address_of_interface("lo"), "127.0.0.1");
+  try {
+    internal::address_of_interface("nosuch0");
+    FAIL() << "found an interface that is not there";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("lo"), std::string::npos) << e.what();
+  }
+}
+
 TEST(FileStore, ADirectoryThatCannotBeMadeIsAnError) {
   EXPECT_THROW(make_file_store("/proc/no/such"), Error);
 }
