@@ -101,11 +101,10 @@ int run_ranks(const RanksOptions& options, int argc, char** argv,
       return run_as_rank(options, rank_main);
     }
     if (options.comm == "local") return run_threads(options, rank_main);
-    comm::check_scheme(options.comm);
     return comm::launch_local({.argv = std::vector<std::string>(argv, argv + argc),
                                .size = options.mesh->size(),
                                .comm = options.comm,
-                               .output = comm::LaunchOptions::Output::kPlain});
+                               .output = comm::LaunchOutput::kPlain});
   } catch (const std::exception& error) {
     std::fputs(fmt::format("{}: {}\n", options.program, error.what()).c_str(), stderr);
     return 1;
