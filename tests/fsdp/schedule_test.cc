@@ -372,6 +372,26 @@ TEST(Schedule, TheRootsGroupMayBeFrozen) {
   }
 }
 
+TEST(Schedule, NothingIsGatheredAheadBeyondTwoWhereGroupsStandInsideEachOther) {
+  run_ranks(2, [](comm::Comm& world) {
+    const DeviceMesh mesh(world, {{"dp", 2}});
+    Stack net({.width = 4, .hidden = 6, .out = 2, .blocks = 3});
+    for (auto& block : net.blocks) {
+      fully_shard(block->up, mesh["dp"]);
+      fully_shard(*block, mesh["dp"]);
+    }
+    fully_shard(net, mesh["dp"]);
+    for (uint64_t step = 0; step < 3; ++step) {
+      reset_peak();
+      DTensor loss = mean(net(rows(random({6, 4}, step), mesh, {"dp"})));
+      EXPECT_LE(stats().peak_groups, 2);
+      loss.backward();
+      EXPECT_LE(stats().peak_groups, 2);
+      EXPECT_EQ(stats().live_groups, 0);
+    }
+  });
+}
+
 // A group with a frozen and a trainable parameter: the frozen one is read after the gradient of
 // the other is complete.
 TEST(Schedule, AGroupMayBeFrozenInPart) {
