@@ -108,6 +108,7 @@ double clip_grad_norm(const std::vector<nn::Parameter>& parameters, double max_n
     check(p, gradient, mesh);
     gradients.push_back(std::move(gradient));
   }
+  if (mesh.defined() && !mesh.coordinate()) return 0.0;
   double total = 0.0;
   for (const DTensor& g : gradients) {
     if (counts_here(g)) total = join(norm, total, part(norm, g.local_tensor()));

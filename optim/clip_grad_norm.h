@@ -20,7 +20,7 @@ struct ClipOptions {
 // Multiplies every gradient by min(1, max_norm / (norm + 1e-6)) and returns the norm over all of
 // them, each element counted once whatever its placement: of copies on R dims the one at
 // coordinate 0. One all-reduce of one number, whatever the placements; none on no mesh.
-//   calls   every rank of the mesh, also one that holds no gradient
+//   calls   every rank of the mesh, also one that holds no gradient; a rank outside gets 0
 //   bits    the same on every rank; summed in double
 // PlacementError for a Partial gradient (a deferred backward was the last) or one that lies on
 // ranks outside the mesh; ArgumentError for another norm_type.

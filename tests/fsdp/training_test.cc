@@ -160,6 +160,26 @@ TEST(Training, IsTheSameOnAWholeBatch) {
   check({"whole batch", {{"dp", 2}}, replicated, {}});
 }
 
+// It runs the same program on handles without a part.
+TEST(Training, ARankOutsideTheMeshHoldsHandles) {
+  run_ranks(3, [](comm::Comm& world) {
+    const DeviceMesh mesh(world, {{"dp", 2}}, {2, 0});
+    Stack net({.width = 3, .hidden = 5, .out = 2, .blocks = 2});
+    nn::init_normal(net, 42, 0.5);
+    sharded(net, mesh);
+    optim::AdamW optimizer(net.parameters(), {.lr = 0.01});
+    const DTensor x = rows(random({kRows, 3}, 1), mesh, {"dp"});
+    const DTensor t = rows(random({kRows, 2}, 2), mesh, {"dp"});
+    DTensor loss = testing::mean_square(net(x), t);
+    loss.backward();
+    EXPECT_EQ(optim::clip_grad_norm(net.parameters(), 0.5) > 0.0, world.rank() != 1);
+    optimizer.step();
+    EXPECT_EQ(net.head.weight.value().has_local(), world.rank() != 1);
+    EXPECT_EQ(net.head.weight.value().grad().has_local(), world.rank() != 1);
+    EXPECT_EQ(net.head.weight.value().shape(), (Shape{2, 3}));
+  });
+}
+
 // bf16 forward and backward, f32 gradients on the wire and in the optimizer. bf16 has 8 bits, so
 // losses near 1 agree with float32 to some 2^-7; runs on different meshes differ only in sums
 // of float32 and in roundings to bf16 that fall the other way: 2^-8.
