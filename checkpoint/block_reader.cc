@@ -58,6 +58,14 @@ void BlockReader::load(int64_t block) {
   buffer_end_ = end_bytes;
 }
 
+void BlockReader::check(int64_t begin_bytes, int64_t size_bytes) {
+  const int64_t end_bytes = begin_bytes + size_bytes;
+  while (begin_bytes < end_bytes) {
+    if (begin_bytes < buffer_begin_ || begin_bytes >= buffer_end_) load(begin_bytes / block_bytes_);
+    begin_bytes = buffer_end_;
+  }
+}
+
 void BlockReader::copy(int64_t begin_bytes, std::span<std::byte> into) {
   while (!into.empty()) {
     if (begin_bytes < buffer_begin_ || begin_bytes >= buffer_end_) load(begin_bytes / block_bytes_);

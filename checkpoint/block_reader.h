@@ -26,6 +26,9 @@ class BlockReader {
   // naming the file and the block where its CRC is wrong.
   void copy(int64_t begin_bytes, std::span<std::byte> into);
 
+  // Reads an announced stretch for its CRC alone.
+  void check(int64_t begin_bytes, int64_t size_bytes);
+
   int64_t bytes_read() const { return bytes_read_; }
 
  private:

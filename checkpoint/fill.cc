@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <memory>
+#include <optional>
 #include <tuple>
 
 #include "dtensor/base/error.h"
@@ -76,6 +76,13 @@ class Filler {
   std::vector<Tensor> contiguous_;
 };
 
+const safetensors::File& open(const FillSource& source, std::optional<safetensors::File>& opened) {
+  opened.emplace(source.path);
+  if (opened->size_bytes() == source.bytes) return *opened;
+  throw CheckpointError(fmt::format("{} has {} bytes now, it had {} just before", source.path,
+                                    opened->size_bytes(), source.bytes));
+}
+
 std::string overwritten(std::span<const FillTarget> targets, const std::vector<bool>& touched) {
   constexpr int kMostListed = 20;
   std::string names;
@@ -100,13 +107,21 @@ void fill(std::span<const FillSource> sources, std::span<const FillTarget> targe
     for (size_t i = 0; i < pieces.size();) {
       const size_t begin = i;
       const FillSource& source = sources[static_cast<size_t>(pieces[i].source)];
-      BlockReader reader(*source.file, source.block_crcs, buffer_bytes);
+      // One file is open at a time, however many ranks have saved.
+      std::optional<safetensors::File> opened;
+      const safetensors::File& file = source.file != nullptr ? *source.file : open(source, opened);
+      BlockReader reader(file, source.block_crcs, buffer_bytes);
       for (; i < pieces.size() && pieces[i].source == pieces[begin].source; ++i) {
         const FillPiece& piece = pieces[i];
         const int64_t size = size_of(targets[static_cast<size_t>(piece.target)].stored);
         for_each_run(piece.part, piece.chunk, piece.part, [&](const BoxRun& run) {
           reader.want(piece.begin_bytes + run.src * size, run.count * size);
         });
+      }
+      // What the header says is used only after its bytes have been found whole.
+      if (!source.block_crcs.empty()) {
+        reader.want(0, file.data_offset_bytes());
+        reader.check(0, file.data_offset_bytes());
       }
       for (size_t p = begin; p < i; ++p) filler.read(pieces[p], reader);
     }

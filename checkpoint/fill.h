@@ -15,8 +15,11 @@
 namespace dtensor::checkpoint {
 
 struct FillSource {
-  const safetensors::File* file = nullptr;
+  std::string path;
+  int64_t bytes = 0;                     // that the file has to have
   std::span<const uint32_t> block_crcs;  // empty: not checked
+  const safetensors::File* file =
+      nullptr;  // where it is open already; else opened while it is read
 };
 struct FillTarget {
   std::string name;

@@ -37,7 +37,9 @@ class Importer {
 
   void read(int64_t buffer_bytes) {
     std::vector<FillSource> sources;
-    for (const safetensors::File& file : index_.files) sources.push_back({&file, {}});
+    for (const safetensors::File& file : index_.files) {
+      sources.push_back({file.path(), file.size_bytes(), {}, &file});
+    }
     fill(sources, targets_, std::move(pieces_), buffer_bytes);
   }
 

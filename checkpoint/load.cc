@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <memory>
+#include <map>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -59,14 +59,14 @@ class Loader {
                                       return is_optional(name);
                                     }});
     check_numbers();
-    files_.resize(contents_.files.size());
     for (size_t i = 0; i < names.size(); ++i) add(wanted_.tensors[i], names[i]);
+    locate_chunks();
   }
 
   void read() {
     std::vector<FillSource> sources;
-    for (size_t i = 0; i < files_.size(); ++i) {
-      sources.push_back({files_[i].get(), contents_.files[i].block_crcs});
+    for (const StoredFile& f : contents_.files) {
+      sources.push_back({f.path, f.bytes, f.block_crcs, nullptr});
     }
     fill(sources, targets_, std::move(pieces_), options_.buffer_bytes);
   }
@@ -78,12 +78,19 @@ class Loader {
     if (state_.numbers.numbers == nullptr) return;
     constexpr std::string_view kPrefix = kNumberPrefix;
     for (const auto& [name, number] : contents_.numbers) {
-      if (name.starts_with(kPrefix))
-        (*state_.numbers.numbers)[name.substr(kPrefix.size())] = number;
+      if (!name.starts_with(kPrefix)) continue;
+      (*state_.numbers.numbers)[name.substr(kPrefix.size())] = number;
     }
   }
 
  private:
+  struct Place {
+    const std::string* name;
+    const StoredTensor* tensor;
+    const StoredChunk* chunk;
+    size_t piece;  // index into pieces_
+  };
+
   StoredNames stored_names() const {
     StoredNames stored;
     for (const auto& [name, tensor] : contents_.tensors) {
@@ -107,9 +114,9 @@ class Loader {
   }
 
   // The chunks that this rank's piece of a tensor takes from.
-  void add(const NamedTensor& t, const std::string& name) {
+  void add(const NamedTensor& t, const std::string& stored_name) {
     if (!t.value.has_local()) return;
-    const StoredTensor& stored = contents_.tensors.at(name);
+    const auto& [name, stored] = *contents_.tensors.find(stored_name);
     const bool plain = !t.value.mesh().defined();
     const Box whole{Shape::filled(t.value.ndim(), 0), t.value.shape()};
     const Box box = plain ? whole : t.value.layout().box_of(t.value.mesh().rank());
@@ -123,30 +130,33 @@ class Loader {
     targets_.push_back({t.name, t.value.local_tensor(), box, stored.dtype});
     for (const BoxMove& move : moves(from, to)) {
       const StoredChunk& chunk = stored.chunks[static_cast<size_t>(move.src)];
-      const safetensors::File& file = open(chunk.file);
-      check_entry(file, name, stored, chunk);
-      const int64_t begin = file.data_offset_bytes() + file.find(chunk.key)->begin_bytes;
-      pieces_.push_back({chunk.file, target, begin, chunk.box, move.box});
+      places_[chunk.file].push_back({&name, &stored, &chunk, pieces_.size()});
+      pieces_.push_back({chunk.file, target, 0, chunk.box, move.box});
     }
   }
 
-  const safetensors::File& open(int index) {
-    auto& file = files_[static_cast<size_t>(index)];
-    if (file) return *file;
-    const StoredFile& stored = contents_.files[static_cast<size_t>(index)];
-    file = std::make_unique<safetensors::File>(stored.path);
-    if (file->size_bytes() != stored.bytes) {
-      throw CheckpointError(fmt::format("{} has {} bytes, its commit record says {}", stored.path,
-                                        file->size_bytes(), stored.bytes));
+  // Where the chunks lie in their files, by the files' headers; one file is open at a time.
+  void locate_chunks() {
+    for (const auto& [index, places] : places_) {
+      const StoredFile& stored = contents_.files[static_cast<size_t>(index)];
+      const safetensors::File file(stored.path);
+      if (file.size_bytes() != stored.bytes) {
+        throw CheckpointError(fmt::format("{} has {} bytes, its commit record says {}", stored.path,
+                                          file.size_bytes(), stored.bytes));
+      }
+      for (const Place& place : places) {
+        check_entry(file, *place.name, *place.tensor, *place.chunk);
+        pieces_[place.piece].begin_bytes =
+            file.data_offset_bytes() + file.find(place.chunk->key)->begin_bytes;
+      }
     }
-    return *file;
   }
 
   NamedState wanted_;
   const State& state_;
   const LoadOptions& options_;
   Contents contents_;
-  std::vector<std::unique_ptr<safetensors::File>> files_;  // opened where they are needed
+  std::map<int, std::vector<Place>> places_;  // by file
   std::vector<FillTarget> targets_;
   std::vector<FillPiece> pieces_;
 };
