@@ -8,6 +8,11 @@
 namespace dtensor::comm {
 namespace {
 
+// While calls keep coming, the thread looks for one that nobody waits for this often; waking it for
+// every call would cost more than a small collective. After kQuiet looks without a new call it
+// sleeps until it is woken.
+constexpr std::chrono::microseconds kLook{200};
+constexpr int kQuiet = 25;
 // How long ~Comm lets calls that nobody waited for go on; the other ranks may need them.
 constexpr std::chrono::seconds kDrain{10};
 
@@ -26,21 +31,36 @@ void Lane::check_alive() {
 
 std::shared_ptr<WorkState> Lane::submit(Call call, OpInfo info) {
   auto state = std::make_shared<WorkState>(std::move(call), std::move(info), weak_from_this());
+  bool wake = false;
   {
     const std::lock_guard lock(mutex_);
+    wake = asleep_ || !queue_.empty();  // the second in the queue: nobody waits for the first
     queue_.push_back(state);
+    ++issued_;
     if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
   }
-  work_.notify_one();
+  if (wake) work_.notify_one();
   return state;
 }
 
 void Lane::loop() {
+  const auto has_call = [&] { return !queue_.empty() && !running_; };
   std::unique_lock lock(mutex_);
-  while (true) {
-    work_.wait(lock, [&] { return (!queue_.empty() && !running_) || (stop_ && queue_.empty()); });
-    if (queue_.empty()) return;
-    run_first(lock);
+  int quiet = kQuiet;
+  while (!stop_ || !queue_.empty()) {
+    if (has_call()) {
+      run_first(lock);
+      quiet = 0;
+    } else if (quiet < kQuiet && !stop_) {
+      const int64_t before = issued_;
+      work_.wait_for(lock, kLook);
+      quiet = issued_ == before ? quiet + 1 : 0;
+    } else {
+      asleep_ = true;
+      work_.wait(lock, [&] { return has_call() || (stop_ && queue_.empty()); });
+      asleep_ = false;
+      quiet = 0;
+    }
   }
 }
 

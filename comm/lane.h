@@ -49,6 +49,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
   // Guarded by mutex_.
   std::deque<std::shared_ptr<WorkState>> queue_;
   bool running_ = false;  // some thread runs a call
+  bool asleep_ = false;   // the thread, until it is notified
+  int64_t issued_ = 0;    // calls so far
   bool stop_ = false;
   std::optional<CommError::Fields> first_error_;
 

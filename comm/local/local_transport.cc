@@ -6,7 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
-#include <string>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 
@@ -17,6 +17,10 @@ namespace {
 
 // Up to this size a message is buffered where its receiver is late.
 constexpr int64_t kEagerBytes = 4096;
+
+// How often a waiter lets others run before it sleeps: most messages come that soon, and waking up
+// takes longer.
+constexpr int kYields = 50;
 
 enum class State : uint8_t {
   kPosted,     // waits for its other half
@@ -108,6 +112,7 @@ class LocalTransfer : public Transfer {
   bool ready() override { return state() >= State::kDone; }
 
   void wait(Deadline deadline) override {
+    for (int k = 0; k < kYields && !ready(); ++k) std::this_thread::yield();
     if (!ready()) sleep(deadline);
     if (state() == State::kWrongSize) {
       throw TransportError(TransportError::Kind::kPeer, peer_,
