@@ -3,7 +3,6 @@
 
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 
@@ -15,6 +14,7 @@ struct AllocatorStats {
   int64_t live_bytes = 0;
   int64_t peak_bytes = 0;
   int64_t allocations = 0;
+  int64_t held_bytes = 0;  // live, or kept for the next request; at most peak_bytes
 };
 
 // Thread-safe.
@@ -26,6 +26,7 @@ class Allocator {
   virtual void* allocate(int64_t bytes) = 0;
   virtual void deallocate(void* data, int64_t bytes) noexcept = 0;
   virtual AllocatorStats stats() const = 0;
+  // Also gives back what is kept.
   virtual void reset_peak() = 0;
 };
 
