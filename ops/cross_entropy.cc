@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "dtensor/ops/class_stats.h"
 #include "dtensor/ops/cpu/cross_entropy.h"
 #include "dtensor/ops/cpu/embedding.h"
 #include "dtensor/ops/dispatch.h"
@@ -19,45 +20,21 @@ struct State {
   double count = 0.0;  // global
 };
 
-Layout without_partial(Layout layout) {
-  for (int m = 0; m < layout.mesh().ndim(); ++m) {
-    if (layout.placement(m).is_partial()) layout = layout.with(m, Replicate());
-  }
-  return layout;
-}
-
-// A local reduction of `x` by `letters`, made whole: the all-reduce that the call asked for.
-Tensor reduce_over_ranks(const Tensor& local, const DTensor& x, const std::string& letters,
-                         PartialOp op, CallSite site) {
-  if (!x.mesh().defined()) return local;
-  const Rule rule{.op = "cross_entropy", .letters = letters, .reduce = op};
-  const Layout in = x.layout();
-  const Layout from = match_rule(rule, {&in, 1}, true).result.out.front();
-  const Layout to = without_partial(from);
-  if (from == to) return local;
-  return move_local(x.mesh(), MoveItem{.local = local, .from = from, .to = to},
-                    MoveOptions{.op = "cross_entropy", .site = site});
-}
-
-cpu::SoftmaxStats softmax_stats(const DTensor& logits, const Tensor& local, const std::string& l,
-                                CallSite site) {
-  if (logits.spec().levels(logits.ndim() - 1).empty()) return cpu::softmax_stats(local);
-  const std::string letters = l + "v->" + l;
-  cpu::SoftmaxStats stats;
-  stats.max = reduce_over_ranks(cpu::row_max(local), logits, letters, PartialOp::kMax, site);
-  stats.sum =
-      reduce_over_ranks(cpu::row_sum_exp(local, stats.max), logits, letters, PartialOp::kSum, site);
-  return stats;
-}
-
 double global_count(const CrossEntropyOptions& options, const DTensor& targets, const Tensor& local,
-                    const std::string& l, CallSite site) {
+                    const std::string& l, const MoveOptions& asked) {
   if (options.count) return static_cast<double>(*options.count);
   if (!options.ignore_index) return static_cast<double>(targets.numel());
   const int64_t mine = cpu::count_valid(local, options.ignore_index);
-  const Tensor total =
-      reduce_over_ranks(Tensor::of<int64_t>({mine}, {}), targets, l + "->", PartialOp::kSum, site);
+  const Tensor total = ops::reduce_over_ranks(Tensor::of<int64_t>({mine}, {}), targets,
+                                              {l + "->", PartialOp::kSum, asked});
   return static_cast<double>(*total.data<int64_t>());
+}
+
+cpu::ClassPart part_of(const CrossEntropyOptions& options, const ops::KernelInfo& info) {
+  return {.classes = info.range('v'),
+          .ignore_index = options.ignore_index,
+          .smoothing = options.label_smoothing,
+          .total = info.size('v')};
 }
 
 double number(const Tensor& scalar) { return *scalar.to(DType::kFloat64).data<double>(); }
@@ -70,7 +47,7 @@ DTensor gradient(const State& state, const DTensor& g, const DTensor& logits,
                   .linear = {{0}},
                   .names = {"g", "logits", "targets"}};
   const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
-    const cpu::ClassPart part{info.range('v'), state.options.ignore_index};
+    const cpu::ClassPart part = part_of(state.options, info);
     return std::vector<Tensor>{
         cpu::cross_entropy_backward(in[1], state.stats, in[2], part, number(in[0]) / state.count)};
   };
@@ -87,6 +64,10 @@ DTensor cross_entropy(const DTensor& logits, const DTensor& targets,
     throw ArgumentError("cross_entropy: targets are " + std::string(name_of(targets.dtype())) +
                         "; use cast(targets, DType::kInt64)");
   }
+  if (!(options.label_smoothing >= 0.0 && options.label_smoothing <= 1.0)) {
+    throw ArgumentError("cross_entropy: label_smoothing is " +
+                        std::to_string(options.label_smoothing) + ", not in [0, 1]");
+  }
   const std::string l = ops::letters_of(targets.ndim());
   const Rule rule{.op = "cross_entropy",
                   .letters = l + "v," + l + "->",
@@ -97,9 +78,10 @@ DTensor cross_entropy(const DTensor& logits, const DTensor& targets,
   state->options = options;
   const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
     cpu::check_ids(in[1], info.size('v'), options.ignore_index, "cross_entropy");
-    state->stats = softmax_stats(info.input(0), in[0], l, site);
-    state->count = global_count(options, info.input(1), in[1], l, site);
-    const cpu::ClassPart part{info.range('v'), options.ignore_index};
+    const MoveOptions asked{.op = "cross_entropy", .site = site};
+    state->stats = ops::class_stats(info.input(0), in[0], asked);
+    state->count = global_count(options, info.input(1), in[1], l, asked);
+    const cpu::ClassPart part = part_of(options, info);
     return std::vector<Tensor>{
         cpu::cross_entropy_loss(in[0], state->stats, in[1], part, 1.0 / state->count)};
   };

@@ -17,6 +17,9 @@ struct CrossEntropyOptions {
   // Asks for the communicating row with v cut: one all-reduce of the rows' maxima, one of their
   // sums. The rank that owns a target's class contributes its loss.
   bool sharded_classes = false;
+  // Mixes the target with the uniform distribution: (1 - label_smoothing) onehot +
+  // label_smoothing / v (Szegedy et al., "Rethinking the Inception architecture", CVPR 2016).
+  double label_smoothing = 0.0;
 };
 
 // logits [...,v], targets [...] of int64 -> scalar: sum of -log softmax(logits)[target] over the

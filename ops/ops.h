@@ -9,6 +9,7 @@
 #include "dtensor/ops/cross_entropy.h"
 #include "dtensor/ops/elementwise.h"
 #include "dtensor/ops/embedding.h"
+#include "dtensor/ops/log_softmax.h"
 #include "dtensor/ops/matmul.h"
 #include "dtensor/ops/policy.h"
 #include "dtensor/ops/reduce.h"

@@ -87,6 +87,16 @@ void add_llama(std::vector<OpEntry>& all) {
   all.push_back({"cross_entropy", "sharded_classes, ignore_index", classes, [](In x) {
                    return cross_entropy(x[0], x[1], {.ignore_index = 2, .sharded_classes = true});
                  }});
+  all.push_back({"cross_entropy", "label_smoothing", classes,
+                 [](In x) { return cross_entropy(x[0], x[1], {.label_smoothing = 0.1}); }});
+  all.push_back({"cross_entropy", "sharded_classes, label_smoothing", classes, [](In x) {
+                   return cross_entropy(x[0], x[1],
+                                        {.sharded_classes = true, .label_smoothing = 0.1});
+                 }});
+  all.push_back({"log_softmax", "", {{{3, 5}}}, [](In x) { return log_softmax(x[0]); }});
+  all.push_back({"log_softmax", "sharded_classes", {{{3, 5}}}, [](In x) {
+                   return log_softmax(x[0], {.sharded_classes = true});
+                 }});
 }
 
 }  // namespace

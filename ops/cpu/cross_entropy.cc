@@ -86,12 +86,12 @@ bool is_local(int64_t target, const ClassPart& part) {
   return counts(target, part) && target >= part.classes.begin && target < part.classes.end;
 }
 
-// One row of the gradient, without the target's part.
+// One row of the gradient, without the target's part; `off` is what every class is given.
 template <int kLanes, class T, class A>
-DTENSOR_INLINE void scaled_softmax(const T* x, int64_t n, A max, A scale, T* out) {
+DTENSOR_INLINE void scaled_softmax(const T* x, int64_t n, A max, A scale, A off, T* out) {
   simd::for_lanes<kLanes>(n, [&](int64_t i, auto lanes) {
     const auto e = simd::exp<kLanes>(simd::load_part<kLanes>(x + i, lanes) - max);
-    simd::store_part<kLanes>(out + i, e * scale, lanes);
+    simd::store_part<kLanes>(out + i, e * scale - off, lanes);
   });
 }
 
@@ -164,10 +164,17 @@ Tensor cross_entropy_loss(const Tensor& logits, const SoftmaxStats& stats, const
     const Rows<T> rows(logits);
     const int64_t* target = flat.data<int64_t>();
     for (int64_t row = 0; row < rows.count(); ++row) {
+      if (!counts(target[row], part)) continue;
+      const double log_sum = std::log(static_cast<double>(sums.data<A>()[row])) +
+                             static_cast<double>(maxima.data<A>()[row]);
+      if (part.smoothing > 0) {
+        double spread = 0;
+        for (int64_t i = 0; i < rows.width(); ++i) spread += log_sum - static_cast<A>(rows[row][i]);
+        loss += spread * part.smoothing / static_cast<double>(part.total);
+      }
       if (!is_local(target[row], part)) continue;
       const double x = static_cast<A>(rows[row][target[row] - part.classes.begin]);
-      loss += std::log(static_cast<double>(sums.data<A>()[row])) +
-              (static_cast<double>(maxima.data<A>()[row]) - x);
+      loss += (1 - part.smoothing) * (log_sum - x);
     }
   });
   return Tensor::full({}, loss * factor, accumulator_of(logits.dtype()));
@@ -182,6 +189,7 @@ Tensor cross_entropy_backward(const Tensor& logits, const SoftmaxStats& stats,
   const Tensor flat = targets.contiguous();
   const Tensor maxima = stats.max.contiguous();
   const Tensor sums = stats.sum.contiguous();
+  const double uniform = part.smoothing > 0 ? part.smoothing / static_cast<double>(part.total) : 0;
   visit_floating("cross_entropy_backward", logits.dtype(), [&](auto t) {
     using T = decltype(t);
     using A = simd::Compute<T>;
@@ -194,11 +202,13 @@ Tensor cross_entropy_backward(const Tensor& logits, const SoftmaxStats& stats,
       T* dx = to + row * n;
       if (!counts(target[row], part)) return static_cast<void>(std::fill_n(dx, n, T{}));
       const A scale = static_cast<A>(factor) / s[row];
-      scaled_softmax<kLanesOf<decltype(isa), T>>(rows[row], n, m[row], scale, dx);
+      const A off = static_cast<A>(uniform * factor);
+      scaled_softmax<kLanesOf<decltype(isa), T>>(rows[row], n, m[row], scale, off, dx);
       if (!is_local(target[row], part)) return;
       const int64_t at = target[row] - part.classes.begin;
       const A p = std::exp(static_cast<A>(rows[row][at]) - m[row]) / s[row];
-      dx[at] = T((p - 1) * static_cast<A>(factor));
+      const A wanted = static_cast<A>(1 - part.smoothing + uniform);
+      dx[at] = T((p - wanted) * static_cast<A>(factor));
     });
   });
   return out;

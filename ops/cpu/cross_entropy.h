@@ -29,17 +29,22 @@ SoftmaxStats softmax_stats(const Tensor& logits);
 struct ClassPart {
   Range classes;                             // the local logits' classes: size() is v
   std::optional<int64_t> ignore_index = {};  // rows with this target count nothing
+  // Mixes the target with the uniform distribution over all `total` classes, of which the local
+  // ones count here: (1 - smoothing) onehot + smoothing / total.
+  double smoothing = 0.0;
+  int64_t total = 0;
 };
 
 // The number of targets that are not ignored.
 int64_t count_valid(const Tensor& targets, std::optional<int64_t> ignore_index);
 
 // A scalar: the sum of the losses of the rows whose target is among the local classes and not
-// ignored, times `factor` (1 / the global count for a mean). Summed in double.
+// ignored, times `factor` (1 / the global count for a mean). Summed in double. With smoothing also
+// the local classes' part of every row that is not ignored.
 Tensor cross_entropy_loss(const Tensor& logits, const SoftmaxStats& stats, const Tensor& targets,
                           const ClassPart& part, double factor);
 
-// [...,v], of the logits' dtype: (p - onehot(target)) * factor; 0 in ignored rows. factor is
+// [...,v], of the logits' dtype: (p - target distribution) * factor; 0 in ignored rows. factor is
 // (gradient of the loss) / count.
 Tensor cross_entropy_backward(const Tensor& logits, const SoftmaxStats& stats,
                               const Tensor& targets, const ClassPart& part, double factor);

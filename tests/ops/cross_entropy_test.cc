@@ -64,6 +64,9 @@ TEST(CrossEntropy, OnAGridCountsValidTargetsOnce) {
     EXPECT_NEAR(loss.item(), 0.77169436, 1e-6);
     loss.backward();
     expect_gradient(x);
+    const DTensor smooth = cross_entropy(
+        x, y, {.ignore_index = kIgnored, .sharded_classes = true, .label_smoothing = 0.1});
+    EXPECT_NEAR(smooth.item(), 0.93836102, 1e-6);
     const DTensor given =
         cross_entropy(x, y, {.ignore_index = kIgnored, .count = 3, .sharded_classes = true});
     EXPECT_NEAR(given.item(), 0.77169436, 1e-6);
@@ -96,6 +99,8 @@ TEST(CrossEntropy, RefusesATargetThatIsNoClass) {
   const DTensor x(counted({2, 3}));
   EXPECT_THROW(cross_entropy(x, DTensor(ids({0, 3}, {2}))), ArgumentError);
   EXPECT_THROW(cross_entropy(x, DTensor(counted({2}))), ArgumentError);
+  EXPECT_THROW(cross_entropy(x, DTensor(ids({0, 1}, {2})), {.label_smoothing = 1.5}),
+               ArgumentError);
 }
 
 }  // namespace
