@@ -1,8 +1,10 @@
 #include "dtensor/tensor/kernels.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "dtensor/tensor/convert.h"
 #include "dtensor/tensor/strided.h"
@@ -23,21 +25,55 @@ void check_alike(const char* kernel, const Tensor& a, const Tensor& b, bool one_
 
 void written(const Tensor& dst) { dst.storage()->bump_version(); }
 
+// The dim along which `src` goes by single elements while `dst` does so along dim 0: a
+// transposition of the two. 0 where there is none.
+int transposed_dim(const internal::MergedDims<2>& dims) {
+  if (dims.step[1][0] != 1 || dims.step[0][0] == 1) return 0;
+  for (int d = 1; d < dims.size.ndim(); ++d) {
+    if (dims.step[0][d] == 1) return d;
+  }
+  return 0;
+}
+
+// By tiles of a cache line's length, so that no line of `src` is fetched again for every element.
+template <class Bits>
+void copy_transposed(const Bits* in, Bits* out, internal::MergedDims<2> dims, int d) {
+  constexpr int64_t kTile = 16;
+  const int64_t rows = std::exchange(dims.size[d], 1);
+  const int64_t columns = std::exchange(dims.size[0], 1);
+  const int64_t in_step = dims.step[0][0];
+  const int64_t out_step = dims.step[1][d];
+  for_each_row(dims, [&](const Offsets<2>& at, int64_t, const Offsets<2>&) {
+    for (int64_t r = 0; r < rows; r += kTile) {
+      const int64_t last_row = std::min(r + kTile, rows);
+      for (int64_t c = 0; c < columns; c += kTile) {
+        const int64_t n = std::min(kTile, columns - c);
+        const Bits* s = in + at[0] + c * in_step;
+        Bits* d = out + at[1] + c;
+        for (int64_t i = r; i < last_row; ++i) {
+          for (int64_t j = 0; j < n; ++j) d[i * out_step + j] = s[i + j * in_step];
+        }
+      }
+    }
+  });
+}
+
 // Elements of one size, whatever they are.
 template <class Bits>
 void copy_bits(const Tensor& src, const Tensor& dst) {
   const auto* in = static_cast<const Bits*>(src.raw());
   auto* out = static_cast<Bits*>(dst.raw());
-  for_each_row<2>(dst.shape(), {src.strides(), dst.strides()},
-                  [&](const Offsets<2>& at, int64_t n, const Offsets<2>& step) {
-                    const Bits* s = in + at[0];
-                    Bits* d = out + at[1];
-                    if (step[0] == 1 && step[1] == 1) {
-                      std::memcpy(d, s, static_cast<size_t>(n) * sizeof(Bits));
-                      return;
-                    }
-                    for (int64_t k = 0; k < n; ++k) d[k * step[1]] = s[k * step[0]];
-                  });
+  const auto dims = internal::merge_dims<2>(dst.shape(), {src.strides(), dst.strides()});
+  if (const int d = transposed_dim(dims)) return copy_transposed(in, out, dims, d);
+  for_each_row(dims, [&](const Offsets<2>& at, int64_t n, const Offsets<2>& step) {
+    const Bits* s = in + at[0];
+    Bits* d = out + at[1];
+    if (step[0] == 1 && step[1] == 1) {
+      std::memcpy(d, s, static_cast<size_t>(n) * sizeof(Bits));
+      return;
+    }
+    for (int64_t k = 0; k < n; ++k) d[k * step[1]] = s[k * step[0]];
+  });
 }
 
 template <class T>

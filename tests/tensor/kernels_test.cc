@@ -109,6 +109,30 @@ TEST(Kernels, RefuseOperandsThatDiffer) {
   EXPECT_THROW(kernels::cast(a, Tensor::zeros({6}, DType::kInt32)), ArgumentError);
 }
 
+TEST(Kernels, CopyTransposesByTilesOfAnySize) {
+  for (const Shape& shape :
+       std::vector<Shape>{{16, 16}, {17, 33}, {1, 40}, {50, 3, 19}, {2, 5, 40, 18}}) {
+    const Tensor t = Tensor::arange(shape.numel(), DType::kInt32).view(shape);
+    const auto values = t.to_vector<int32_t>();
+    for (int a = 0; a < shape.ndim(); ++a) {
+      for (int b = a + 1; b < shape.ndim(); ++b) {
+        const Tensor turned = t.transpose(a, b);
+        std::vector<int32_t> want;
+        for (int64_t i = 0; i < turned.numel(); ++i) {
+          int64_t rest = i;
+          int64_t from = 0;
+          for (int d = turned.ndim() - 1; d >= 0; --d) {
+            from += rest % turned.shape()[d] * turned.strides()[d];
+            rest /= turned.shape()[d];
+          }
+          want.push_back(values[static_cast<size_t>(from)]);
+        }
+        EXPECT_EQ(turned.to_vector<int32_t>(), want) << to_string(shape) << a << b;
+      }
+    }
+  }
+}
+
 TEST(Kernels, CopyKeepsThePayloadOfNaNs) {
   const uint32_t bits = 0x7fc12345U;
   const Tensor t = Tensor::full({1}, 0);
