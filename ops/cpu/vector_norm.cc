@@ -15,16 +15,38 @@ namespace {
 
 constexpr int64_t kBlock = 4096;
 
-// |v|, by way of the sign bit: NaN stays NaN.
-template <class Vector>
-DTENSOR_INLINE Vector magnitude(const Vector& v) {
-  return v < 0 ? -v : v;
-}
+// What is done with every element, and with two results. Vectors go by value only where inlining is
+// certain: how they are passed differs between instruction sets.
+struct Squares {
+  template <class W>
+  DTENSOR_INLINE static W of(const W& v) {
+    return v * v;
+  }
+  template <class W>
+  DTENSOR_INLINE static W join(const W& a, const W& b) {
+    return a + b;
+  }
+};
+struct Magnitudes {
+  template <class W>
+  DTENSOR_INLINE static W of(const W& v) {
+    return v < 0 ? -v : v;  // NaN stays
+  }
+  template <class W>
+  DTENSOR_INLINE static W join(const W& a, const W& b) {
+    return a + b;
+  }
+};
+struct Largest : Magnitudes {
+  template <class W>
+  DTENSOR_INLINE static W join(const W& a, const W& b) {
+    return simd::keep_nan(simd::larger(a, b), b);
+  }
+};
 
-// Joins f(x) over all elements, widened to double: `f` and `join` work on vectors of it. Blocks are
-// joined in order.
-template <class F, class Join>
-double fold(const char* op, const Tensor& x, const F& f, const Join& join) {
+// Joins all elements, widened to double. Blocks are joined in order.
+template <class Op>
+double fold(const char* op, const Tensor& x) {
   const Tensor flat = x.contiguous();
   const int64_t n = flat.numel();
   std::vector<double> parts(static_cast<size_t>((n + kBlock - 1) / kBlock));
@@ -39,39 +61,25 @@ double fold(const char* op, const Tensor& x, const F& f, const Join& join) {
           Vector all{};
           simd::for_lanes<kLanes>(std::min(kBlock, n - block * kBlock), [&](int64_t i, auto lanes) {
             const auto v = simd::load_part<kLanes>(from + i, lanes);
-            all = join(all, f(__builtin_convertvector(v, Vector)));
+            all = Op::join(all, Op::of(__builtin_convertvector(v, Vector)));
           });
           double one = all[0];
-          for (int l = 1; l < kLanes; ++l) one = join(one, static_cast<double>(all[l]));
+          for (int l = 1; l < kLanes; ++l) one = Op::join(one, static_cast<double>(all[l]));
           parts[static_cast<size_t>(block)] = one;
         }
       });
     });
   });
   double result = 0;
-  for (const double part : parts) result = join(result, part);
+  for (const double part : parts) result = Op::join(result, part);
   return result;
 }
 
 }  // namespace
 
-double sum_of_squares(const Tensor& x) {
-  return fold(
-      "sum_of_squares", x, [](const auto& v) { return v * v; },
-      [](const auto& a, const auto& b) { return a + b; });
-}
-
-double sum_of_abs(const Tensor& x) {
-  return fold(
-      "sum_of_abs", x, [](const auto& v) { return magnitude(v); },
-      [](const auto& a, const auto& b) { return a + b; });
-}
-
-double max_abs(const Tensor& x) {
-  return fold(
-      "max_abs", x, [](const auto& v) { return magnitude(v); },
-      [](const auto& a, const auto& b) { return simd::keep_nan(simd::larger(a, b), b); });
-}
+double sum_of_squares(const Tensor& x) { return fold<Squares>("sum_of_squares", x); }
+double sum_of_abs(const Tensor& x) { return fold<Magnitudes>("sum_of_abs", x); }
+double max_abs(const Tensor& x) { return fold<Largest>("max_abs", x); }
 
 void scale_in_place(const Tensor& x, double factor) {
   const Tensor work = x.contiguous();
