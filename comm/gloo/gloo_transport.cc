@@ -31,6 +31,14 @@ constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(100);
 
 // What transfers share with their transport, and may outlive it.
 struct Connections {
+  Connections() = default;
+  // The connections first: then Gloo is done with every block.
+  ~Connections() {
+    for (int i = 0; context != nullptr && i < context->size; ++i) context->getPair(i).reset();
+  }
+  Connections(const Connections&) = delete;
+  Connections& operator=(const Connections&) = delete;
+
   std::shared_ptr<Store> store;
   std::shared_ptr<Context> context;
   std::shared_ptr<BlockPool> pool;
