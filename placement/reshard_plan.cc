@@ -205,24 +205,27 @@ std::vector<int> in_shard_order(const Layout& layout, const std::vector<int>& me
   return sorted;
 }
 
-int64_t total_elements(const Layout& layout) {
-  int64_t all = 0;
-  for (const Coordinate& at : coordinates(layout.mesh())) all += layout.box(at).numel();
-  return all;
-}
-
-// Resolves mesh dims (P in `from`) to what they are in `to`: all R, or all S with parts within
-// from's.
-void add_reduction(Path& path, const Layout& from, const Layout& to, std::vector<int> mesh_dims) {
+// Resolves mesh dims (P in `from`) to what they are in `to`: all R, or all S. The parts lie within
+// what a rank holds, or are cut down to what of them lies `within` it.
+void add_reduction(Path& path, const Layout& from, const Layout& to, std::vector<int> mesh_dims,
+                   const std::optional<Layout>& within = std::nullopt) {
   int64_t n = 1;
   for (const int m : mesh_dims) n *= from.mesh().size(m);
   const bool scatter = cuts(to, mesh_dims.front());
-  // Every rank gets n - 1 shares of its part; of n equal boxes 2(n - 1) / n are sent by each.
-  const int64_t payload = (scatter ? 1 : 2) * (n - 1) * (total_elements(to) / (scatter ? 1 : n));
-  if (payload == 0) return add_local(path, from, to);  // no elements at all
   if (scatter) mesh_dims = in_shard_order(to, mesh_dims);
-  path.add({scatter ? StepKind::kReduceScatter : StepKind::kAllReduce, std::move(mesh_dims), from,
-            to, from.spec().partial_op(), payload});
+  ReshardStep step{scatter ? StepKind::kReduceScatter : StepKind::kAllReduce,
+                   std::move(mesh_dims),
+                   from,
+                   to,
+                   from.spec().partial_op(),
+                   0,
+                   within};
+  int64_t elements = 0;
+  for (const Coordinate& at : coordinates(from.mesh())) elements += box_after(step, at).numel();
+  // Every rank gets n - 1 shares of its part; of n equal boxes 2(n - 1) / n are sent by each.
+  step.payload = scatter ? (n - 1) * elements : 2 * (n - 1) * (elements / n);
+  if (step.payload == 0) return add_local(path, from, to);  // no elements at all
+  path.add(std::move(step));
 }
 
 // `layout` with these mesh dims cutting it further: the first tensor dim that is long enough on
@@ -272,28 +275,87 @@ Path reduction_inside(const Layout& from, const Layout& to, const std::vector<in
   return path;
 }
 
+// The mesh dims that cut `from` otherwise than `to`.
+std::vector<int> cut_otherwise(const Layout& from, const Layout& to) {
+  std::vector<int> dims;
+  for (int d = 0; d < from.ndim(); ++d) {
+    for (const Level& l : from.spec().levels(d).subspan(common_levels(from, to, d))) {
+      dims.push_back(l.mesh_dim);
+    }
+  }
+  return dims;
+}
+
+// Where the new parts cross the old ones: every rank reduces, of what it holds, that which the
+// ranks at its coordinate on the reduced mesh dims want, and these exchange it. For [P,S(0)] ->
+// [S(0),R], that is its old rows among its new ones. Nothing where the parts to reduce would be no
+// boxes: where what these ranks want together is none.
+std::optional<Path> reduction_across(const Layout& from, const Layout& to,
+                                     const std::vector<int>& mesh_dims) {
+  std::vector<int> group = cut_otherwise(from, to);
+  Layout together = with_all(to, group, Replicate());
+  if (!contains(together, to)) return std::nullopt;
+  const Split s = split(to, mesh_dims);
+  if (!s.replicated.empty()) together = cut_further(together, s.replicated);
+  group.insert(group.end(), s.replicated.begin(), s.replicated.end());
+  std::ranges::sort(group);
+  Path path;
+  add_reduction(path, from, together, mesh_dims, from);
+  const bool gathers = std::ranges::none_of(group, [&](int m) { return cuts(to, m); });
+  ReshardStep step{gathers ? StepKind::kAllGather : StepKind::kExchange,
+                   group,
+                   together,
+                   to,
+                   std::nullopt,
+                   0,
+                   from};
+  for (const Coordinate& at : coordinates(from.mesh())) step.payload += received(step, at);
+  if (step.payload == 0) return std::nullopt;
+  path.add(std::move(step));
+  return path;
+}
+
+// By way of a layout on which the mesh dims are resolved: R, S(d) for any d, or as in `to`.
+void add_detours(std::vector<Path>& paths, const Layout& from, const Layout& start,
+                 const Layout& to, const std::vector<int>& mesh_dims) {
+  const auto by_way_of = [&](const Layout& middle) {
+    Path path;
+    add_local(path, from, start);
+    add_reduction(path, start, middle, mesh_dims);
+    path.add(movement(middle, to));
+    paths.push_back(std::move(path));
+  };
+  by_way_of(with_all(start, mesh_dims, Replicate()));
+  const Split s = split(to, mesh_dims);
+  std::vector<int> order = s.cut;
+  order.insert(order.end(), s.replicated.begin(), s.replicated.end());
+  for (int d = 0; d < from.ndim(); ++d) by_way_of(with_all(start, order, Shard(d)));
+  if (s.cut.empty()) return;
+  Layout wanted = start;
+  for (const int m : s.cut) wanted = wanted.with(m, to.placement(m), to.spec().level(m)->unit);
+  by_way_of(s.replicated.empty() ? wanted : cut_further(wanted, s.replicated));
+}
+
 // P -> R and P -> S together with other moves: of the ways to resolve first and move then, or to
 // move first, the one that sends least; of equal ones that with the fewest collectives.
 Path reduction(const Layout& from, const Layout& to, const std::vector<int>& mesh_dims) {
   if (contains(from, to)) return reduction_inside(from, to, mesh_dims);
   const Layout have = sliced(from, to);
   std::vector<Path> paths;
-  const auto by_way_of = [&](const Layout& middle) {
+  add_detours(paths, from, have, to, mesh_dims);
+  if (auto across = reduction_across(have, to, mesh_dims)) {
     Path path;
     add_local(path, from, have);
-    add_reduction(path, have, middle, mesh_dims);
-    path.add(movement(middle, to));
+    path.add(*std::move(across));
     paths.push_back(std::move(path));
-  };
-  by_way_of(with_all(have, mesh_dims, Replicate()));
-  const Split s = split(to, mesh_dims);
-  std::vector<int> order = s.cut;
-  order.insert(order.end(), s.replicated.begin(), s.replicated.end());
-  for (int d = 0; d < from.ndim(); ++d) by_way_of(with_all(have, order, Shard(d)));
-  if (!s.cut.empty()) {
-    Layout wanted = have;
-    for (const int m : s.cut) wanted = wanted.with(m, to.placement(m), to.spec().level(m)->unit);
-    by_way_of(s.replicated.empty() ? wanted : cut_further(wanted, s.replicated));
+  }
+  // Replicas that will be cut need not all reduce everything.
+  std::vector<int> replicas;
+  for (int m = 0; m < from.mesh().ndim(); ++m) {
+    if (have.placement(m).is_replicate() && cuts(to, m)) replicas.push_back(m);
+  }
+  for (int d = 0; d < from.ndim() && !replicas.empty(); ++d) {
+    add_detours(paths, from, with_all(have, replicas, Shard(d)), to, mesh_dims);
   }
   const Layout moved = with_all(to, mesh_dims, Partial(from.spec().partial_op()));
   if (contains(moved, to)) {

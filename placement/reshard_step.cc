@@ -53,7 +53,7 @@ void add_local(const ReshardStep& step, const Coordinate& at, RankStep& out) {
 
 void add_all_gather(const ReshardStep& step, const std::vector<Coordinate>& group, RankStep& out) {
   for (int peer = 0; peer < static_cast<int>(group.size()); ++peer) {
-    const Box theirs = step.from.box(group[static_cast<size_t>(peer)]);
+    const Box theirs = box_before(step, group[static_cast<size_t>(peer)]);
     if (peer == out.me) {
       if (!theirs.empty()) out.keep.push_back(theirs);
       continue;
@@ -66,18 +66,28 @@ void add_all_gather(const ReshardStep& step, const std::vector<Coordinate>& grou
 void add_exchange(const ReshardStep& step, const std::vector<Coordinate>& group, RankStep& out) {
   for (int peer = 0; peer < static_cast<int>(group.size()); ++peer) {
     const Coordinate& at = group[static_cast<size_t>(peer)];
-    const Box to_them = intersect(out.have, step.to.box(at));
+    const Box to_them = intersect(out.have, box_after(step, at));
     if (peer == out.me) {
       if (!to_them.empty()) out.keep.push_back(to_them);
       continue;
     }
     if (!to_them.empty()) out.send.push_back({peer, to_them});
-    const Box from_them = intersect(step.from.box(at), out.want);
+    const Box from_them = intersect(box_before(step, at), out.want);
     if (!from_them.empty()) out.receive.push_back({peer, from_them});
   }
 }
 
 }  // namespace
+
+Box box_before(const ReshardStep& step, const Coordinate& at) {
+  const bool clipped = step.within && step.kind != StepKind::kReduceScatter;
+  return clipped ? intersect(step.from.box(at), step.within->box(at)) : step.from.box(at);
+}
+
+Box box_after(const ReshardStep& step, const Coordinate& at) {
+  const bool clipped = step.within && step.kind == StepKind::kReduceScatter;
+  return clipped ? intersect(step.to.box(at), step.within->box(at)) : step.to.box(at);
+}
 
 std::string_view name_of(StepKind kind) {
   constexpr std::array<std::string_view, 6> kNames = {"local",      "all_gather", "reduce_scatter",
@@ -89,8 +99,8 @@ RankStep rank_step(const ReshardStep& step, const Coordinate& at) {
   RankStep out;
   out.group = step.from.mesh().group(at, step.mesh_dims);
   out.me = index_in_group(step, at);
-  out.have = step.from.box(at);
-  out.want = step.to.box(at);
+  out.have = box_before(step, at);
+  out.want = box_after(step, at);
   switch (step.kind) {
     case StepKind::kLocal:
       add_local(step, at, out);
@@ -100,7 +110,7 @@ RankStep rank_step(const ReshardStep& step, const Coordinate& at) {
       break;
     case StepKind::kReduceScatter:
       for (const Coordinate& peer : members(step, at)) {
-        out.send.push_back({static_cast<int>(out.send.size()), step.to.box(peer)});
+        out.send.push_back({static_cast<int>(out.send.size()), box_after(step, peer)});
       }
       break;
     case StepKind::kAllReduce:
@@ -114,7 +124,7 @@ RankStep rank_step(const ReshardStep& step, const Coordinate& at) {
 }
 
 int64_t received(const ReshardStep& step, const Coordinate& at) {
-  const Box want = step.to.box(at);
+  const Box want = box_after(step, at);
   const int64_t n = group_size(step);
   switch (step.kind) {
     case StepKind::kLocal:
@@ -133,7 +143,7 @@ int64_t received(const ReshardStep& step, const Coordinate& at) {
     case StepKind::kExchange:
       break;
   }
-  return want.numel() - intersect(step.from.box(at), want).numel();
+  return want.numel() - intersect(box_before(step, at), want).numel();
 }
 
 RankTraffic traffic(const ReshardStep& step, const Coordinate& at) {
@@ -146,7 +156,7 @@ RankTraffic traffic(const ReshardStep& step, const Coordinate& at) {
       out.sent = out.received;
       break;
     case StepKind::kAllGather:
-      out.sent = (group_size(step) - 1) * step.from.box(at).numel();
+      out.sent = (group_size(step) - 1) * box_before(step, at).numel();
       break;
     case StepKind::kReduceScatter:
     case StepKind::kAllToAll:

@@ -37,7 +37,14 @@ struct ReshardStep {
   std::optional<PartialOp> op;  // of a reduction, or of the identity that a local step fills in
   int64_t payload = 0;          // elements sent, added over all ranks; an all-reduce of S elements
                                 // on n ranks counts 2(n-1)S per group
+  // Where a reduce-scatter's parts shall serve a later move, they are what of `to` lies within this
+  // layout, and the move after it begins with what of its `from` does.
+  std::optional<Layout> within = {};
 };
+
+// What the rank at a coordinate holds before and after a step.
+Box box_before(const ReshardStep& step, const Coordinate& at);
+Box box_after(const ReshardStep& step, const Coordinate& at);
 
 // A box in global indices that goes to or comes from a rank of the group.
 struct RankPiece {

@@ -181,7 +181,7 @@ Locals run_step(const ReshardStep& step, const Locals& in) {
     require(me.group.at(static_cast<size_t>(me.me)) == mesh.ranks()[static_cast<size_t>(i)],
             "this rank is not itself in its group");
     require(static_cast<int64_t>(in[static_cast<size_t>(i)].size()) == me.have.numel() &&
-                me.have == step.from.box(at) && me.want == step.to.box(at),
+                me.have == box_before(step, at) && me.want == box_after(step, at),
             "boxes of a step");
     sent += traffic(step, at).sent;
     received += dtensor::received(step, at);
@@ -227,23 +227,26 @@ Locals make_locals(const Layout& layout, uint64_t seed) {
 
 namespace {
 
-// A rank's tensor has the shape that the next step takes it for.
-void check_chain(const Layout& before, const Layout& after) {
-  for (int i = 0; i < before.mesh().size(); ++i) {
-    const Coordinate at = before.mesh().coordinate_at(i);
-    require(before.local_shape(at) == after.local_shape(at), "steps that do not follow");
+// A rank's tensor is what the next step takes it for.
+void check_chain(const ReshardPlan& plan) {
+  for (int i = 0; i < plan.from().mesh().size(); ++i) {
+    const Coordinate at = plan.from().mesh().coordinate_at(i);
+    Box box = plan.from().box(at);
+    const auto same = [&](const Box& next) {
+      return box.size == next.size && (box.empty() || box == next);
+    };
+    for (const ReshardStep& step : plan.steps()) {
+      require(same(box_before(step, at)), "steps that do not follow");
+      box = box_after(step, at);
+    }
+    require(same(plan.to().box(at)), "steps that do not end");
   }
 }
 
 }  // namespace
 
 Locals run(const ReshardPlan& plan, const Locals& locals) {
-  Layout layout = plan.from();
-  for (const ReshardStep& step : plan.steps()) {
-    check_chain(layout, step.from);
-    layout = step.to;
-  }
-  check_chain(layout, plan.to());
+  check_chain(plan);
   Locals now = locals;
   for (const ReshardStep& step : plan.steps()) now = run_step(step, now);
   return now;

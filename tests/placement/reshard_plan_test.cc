@@ -15,6 +15,15 @@ namespace {
 
 using test::check_plan;
 
+// Does a mesh dim become Partial? Beside another move the value is then wanted at coordinate 0
+// only, which no layout before the last can say: the plan moves it for every coordinate.
+bool becomes_partial(const Layout& from, const Layout& to) {
+  for (int m = 0; m < from.mesh().ndim(); ++m) {
+    if (to.placement(m).is_partial() && !from.placement(m).is_partial()) return true;
+  }
+  return false;
+}
+
 // How many plans sent more than the least; printed, and bounded by each test.
 struct Tally {
   int64_t plans = 0;
@@ -30,7 +39,7 @@ struct Tally {
     }
     const ReshardPlan made = plan(from, to);
     ++plans;
-    if (made.payload() == made.payload_minimum()) return;
+    if (made.payload() == made.payload_minimum() || becomes_partial(from, to)) return;
     ++above_minimum;
     const double ratio =
         static_cast<double>(made.payload()) / static_cast<double>(made.payload_minimum());
@@ -95,6 +104,7 @@ TEST(ReshardPlan, MovesEveryPairOn2dMeshesInEveryOrder) {
     }
   }
   tally.print("2-D");
+  EXPECT_LE(tally.worst, 1.2);
 }
 
 // A layout with random placements, shard order and units.
@@ -130,6 +140,7 @@ TEST(ReshardPlan, MovesRandomPairsOn3dAnd6dMeshesWithUnitsAndWeights) {
                 static_cast<uint64_t>(i));
   }
   tally.print("random");
+  EXPECT_LE(tally.worst, 1.5);
 }
 
 }  // namespace
