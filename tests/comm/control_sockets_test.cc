@@ -7,6 +7,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -179,12 +180,14 @@ TEST(ControlSockets, BytesThatAreNoMessageLoseTheirSender) {
 TEST(ControlSockets, OneVerdictStandsOnAllRanks) {
   constexpr int kSize = 5;
   const auto c = controls(kSize);
-  for (uint64_t comm = 1; comm <= 20; ++comm) {
+  for (uint64_t comm = 1; comm <= 200; ++comm) {
     std::vector<Verdict> verdicts(kSize);
+    std::latch at_one_time(kSize);
     std::vector<std::thread> threads;
     for (int r = 0; r < kSize; ++r) {
       threads.emplace_back([&, r] {
         const Verdict mine{CommErrorKind::kMismatch, r, true, "by " + std::to_string(r)};
+        at_one_time.arrive_and_wait();
         verdicts[r] = c[r]->settle(comm, all_of(kSize), mine, kLong);
       });
     }
