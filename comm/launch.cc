@@ -202,6 +202,7 @@ class World {
       if (const int s = signals_.take(); s != 0) end(128 + s, s);
       for (Process& p : processes_) reap(p);
       if (options_.timeout && deadline_.expired()) end(kTimeoutStatus, SIGTERM);
+      if (status_ != 0 && !ending_ && term_at_.expired()) end(status_, SIGTERM);
       if (ending_ && kill_at_.expired()) signal_all(SIGKILL);
     }
     for (Pipe& p : pipes_) {
@@ -266,14 +267,17 @@ class World {
     waitpid(p.pid, &status, 0);
     p.running = false;
     p.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    if (p.status != 0) end(p.status, SIGTERM);
+    if (p.status != 0 && status_ == 0) {
+      status_ = p.status;
+      term_at_ = Deadline::after(options_.settle);
+    }
   }
 
   // The first reason to end counts.
   void end(int status, int signal) {
     if (!ending_) {
       ending_ = true;
-      status_ = status;
+      if (status_ == 0) status_ = status;
       kill_at_ = Deadline::after(options_.grace);
       signal_all(signal);
     }
@@ -302,6 +306,7 @@ class World {
   Deadline deadline_;
   bool ending_ = false;
   int status_ = 0;
+  Deadline term_at_;
   Deadline kill_at_;
 };
 

@@ -2,7 +2,8 @@
 // DTENSOR_RANK, DTENSOR_LOCAL_RANK, DTENSOR_WORLD_SIZE, DTENSOR_COMM and DTENSOR_STORE, so that
 // comm::from_environment() in it gives the world.
 //
-// When one process fails, all are ended (SIGTERM, after `grace` SIGKILL). None is left: each is
+// When one process fails, the others have `settle` to find that out and to say what they found;
+// then all are ended (SIGTERM, after `grace` SIGKILL). None is left: each is
 // killed when the launcher dies, and what it started itself ends with it. SIGINT, SIGTERM and
 // SIGHUP to the launcher go on to the ranks. Their stdin is /dev/null.
 
@@ -26,6 +27,7 @@ struct LaunchOptions {
   int size = 1;
   std::string comm = "gloo";  // a scheme, or a URL without rank and size
   LaunchOutput output = LaunchOutput::kPrefixed;
+  std::chrono::milliseconds settle{3000};
   std::chrono::milliseconds grace{5000};
   std::optional<std::chrono::milliseconds> timeout = {};  // of the whole run; then status 124
 };
