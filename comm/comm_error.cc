@@ -11,7 +11,11 @@ std::string message_of(const CommError::Fields& f) {
   text += fmt::format(" on \"{}\" ({} ranks, {} bytes here): {}", f.comm, f.size, f.op.bytes,
                       name_of(f.kind));
   if (f.culprit >= 0) {
-    text += fmt::format(", rank {} ({})", f.culprit, f.proved ? "proved" : "suspected");
+    const bool other_number = f.culprit_in_world >= 0 && f.comm != "world";
+    text +=
+        fmt::format(", rank {}{} ({})", f.culprit,
+                    other_number ? fmt::format(", rank {} of the world", f.culprit_in_world) : "",
+                    f.proved ? "proved" : "suspected");
   }
   const double seconds = std::chrono::duration<double>(f.elapsed).count();
   text += fmt::format(" after {:.2f} s: {}; this Comm is closed.", seconds, f.detail);

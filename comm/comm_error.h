@@ -20,9 +20,10 @@ class CommError : public Error {
  public:
   struct Fields {
     CommErrorKind kind = CommErrorKind::kAborted;
-    int culprit = -1;     // rank of the Comm, -1 where nobody in particular
-    bool proved = false;  // false: suspected
-    OpInfo op = {};       // the operation that this rank was in
+    int culprit = -1;           // rank of the Comm, -1 where nobody in particular
+    bool proved = false;        // false: suspected
+    int culprit_in_world = -1;  // the same rank's number in the world that the Comm is part of
+    OpInfo op = {};             // the operation that this rank was in
     std::chrono::nanoseconds elapsed{0};
     std::string comm = {};    // the Comm's name
     int size = 0;             // its number of ranks

@@ -200,7 +200,7 @@ std::optional<Verdict> Standing::find_fault(bool overdue) const {
     }
     if (p->closed && p->sequence < mine.sequence) {
       return Verdict{CommErrorKind::kPeerLost, world_rank(r), true,
-                     fmt::format("it {}", place_of(*p))};
+                     fmt::format("it {}{}", place_of(*p), losses_elsewhere())};
     }
   }
   if (!overdue) return std::nullopt;
@@ -218,6 +218,17 @@ std::optional<Verdict> Standing::find_fault(bool overdue) const {
                  p ? fmt::format("the deadline passed; it {}, rank {} {}", place_of(*p),
                                  setting_.rank, place_of(mine))
                    : "the deadline passed; it does not answer"};
+}
+
+// A rank that left may have done so because of another, which is no member of this Comm.
+std::string Standing::losses_elsewhere() const {
+  std::string text;
+  for (int r = 0; r < setting_.world_size; ++r) {
+    if (const auto loss = setting_.control->lost(r)) {
+      text += fmt::format("; rank {} of the world was lost before: {}", r, loss->detail);
+    }
+  }
+  return text;
 }
 
 int Standing::waiting_for() const {

@@ -26,6 +26,7 @@ class Standing {
     uint64_t comm = 0;
     int rank = 0;              // of this rank, in the Comm
     std::vector<int> members;  // ranks of the world, in the order of the Comm
+    int world_size = 0;
     std::shared_ptr<Control> control;
     std::chrono::milliseconds stall{500};
     std::chrono::milliseconds answer{2000};
@@ -60,6 +61,7 @@ class Standing {
   std::optional<Verdict> ended() const;
   int waiting_for() const;
   std::optional<Verdict> find_fault(bool overdue) const;
+  std::string losses_elsewhere() const;
 
   const Setting setting_;
 

@@ -40,7 +40,8 @@ class TransportBackend : public Backend {
     link_->transport = parts.transport;
     link_->parent = std::move(parent);
     link_->standing = std::make_shared<Standing>(
-        Standing::Setting{id, rank, std::move(members), parts.control, parts.stall, parts.answer});
+        Standing::Setting{id, rank, std::move(members), parts.transport->size(), parts.control,
+                          parts.stall, parts.answer});
     served_ = parts.control->serve(id, [standing = link_->standing] { return standing->where(); });
     world_->watch.add(link_->standing);
   }
@@ -82,6 +83,7 @@ void TransportBackend::fail(const Verdict& verdict) const {
   throw CommError({.kind = verdict.kind,
                    .culprit = at == members.end() ? -1 : static_cast<int>(at - members.begin()),
                    .proved = verdict.proved,
+                   .culprit_in_world = verdict.culprit,
                    .detail = verdict.detail});
 }
 
