@@ -261,7 +261,6 @@ std::vector<Fix> fixes(const Rule& rule, std::span<const Layout> in, const RuleO
 
 std::string redistribute_code(const NamedLayout& from, const Layout& to,
                               std::span<const NamedLayout> others) {
-  const std::span<const Placement> placements = to.spec().placements();
   std::vector<int> dims;
   std::string list;
   int changed = -1;

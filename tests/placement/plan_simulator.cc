@@ -148,7 +148,9 @@ struct Runner {
     const RankStep& me = ranks[r];
     const bool scatter = step.kind == StepKind::kReduceScatter;
     require(step.op.has_value() && me.keep.empty() && me.receive.empty(), "a reduction with keeps");
-    require(scatter ? me.send.size() == me.group.size() : me.have == me.want && me.send.empty(),
+    // Empty boxes may stand anywhere.
+    const bool stays = me.have == me.want || (me.have.empty() && me.have.size == me.want.size);
+    require(scatter ? me.send.size() == me.group.size() : stays && me.send.empty(),
             "a reduction's boxes");
     std::vector<int64_t> result(static_cast<size_t>(me.want.numel()));
     for (size_t p = 0; p < me.group.size(); ++p) {
