@@ -116,9 +116,8 @@ void Tensor::check_count(int64_t values, const Shape& shape) {
 Tensor Tensor::narrow(int dim, int64_t begin, int64_t length) const {
   const int d = normalize_dim(dim, ndim(), "narrow");
   if (begin < 0 || length < 0 || length > shape_[d] - begin) {
-    throw ArgumentError("narrow: [" + std::to_string(begin) + ", " +
-                        std::to_string(begin + length) + ") of dim " + std::to_string(d) + " of " +
-                        describe(*this));
+    throw ArgumentError("narrow: " + std::to_string(length) + " from " + std::to_string(begin) +
+                        " of dim " + std::to_string(d) + " of " + describe(*this));
   }
   Tensor t = *this;
   t.shape_[d] = length;

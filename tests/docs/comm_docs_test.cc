@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <chrono>
 #include <string>
 #include <vector>
@@ -41,7 +42,8 @@ std::string why(comm::Comm& comm) {
 }
 
 TEST(CommDocs, TheBlocksDoWhatThePageSays) {
-  run_ranks(3, [](comm::Comm& comm) {
+  std::barrier every_rank_is_here(3);  // an abort may overtake the barrier of a Comm
+  run_ranks(3, [&](comm::Comm& comm) {
     std::vector<float> gradient = {static_cast<float>(comm.rank()), 6};
     average(comm, gradient);
     EXPECT_EQ(gradient, (std::vector<float>{1, 6}));
@@ -52,6 +54,7 @@ TEST(CommDocs, TheBlocksDoWhatThePageSays) {
     EXPECT_EQ(gather_lines(comm, mine, counts), (std::vector<int64_t>{0, 0, 2}));
 
     EXPECT_EQ(why(comm), "all well");
+    every_rank_is_here.arrive_and_wait();
     if (comm.rank() == 2) comm.abort("enough");
     EXPECT_EQ(why(comm), "Aborted by rank 2");
   });

@@ -13,6 +13,12 @@
 #include "dtensor/base/error.h"
 #include "dtensor/comm/store.h"
 
+// Gloo keeps the result of getaddrinfo when it makes a device.
+extern "C" const char* __lsan_default_suppressions();   // NOLINT(bugprone-reserved-identifier)
+extern "C" const char* __lsan_default_suppressions() {  // NOLINT(bugprone-reserved-identifier)
+  return "leak:gloo::transport::tcp::CreateDeviceAttr\n";
+}
+
 namespace dtensor::comm::gloo {
 namespace {
 
