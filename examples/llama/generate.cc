@@ -75,9 +75,12 @@ std::optional<Options> parse(int argc, char** argv) {
   add("json", po::bool_switch(&o.json), "one JSON line");
   po::variables_map values;
   try {
+    // No positional ones: a stray word is an error, not passed over.
+    const po::positional_options_description none;
     po::store(
         po::command_line_parser(argc, argv)
             .options(d)
+            .positional(none)
             .style(po::command_line_style::unix_style & ~po::command_line_style::allow_guessing)
             .run(),
         values);
@@ -100,7 +103,10 @@ std::optional<Options> parse(int argc, char** argv) {
   if (!(timeout > 0 && timeout < 1e9)) throw ArgumentError("--timeout: give seconds, more than 0");
   o.ranks.timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout * 1000));
   if (values.count("stop-id") != 0) o.generate.stop_id = stop_id;
-  if (!mesh.empty()) o.ranks.mesh = parse_mesh(mesh);
+  if (!mesh.empty()) {
+    o.ranks.mesh = parse_mesh(mesh);
+    check_mesh(*o.ranks.mesh);
+  }
   o.prompt = o.is_text ? std::vector<int64_t>() : parse_ids(ids);
   for (const char c : o.text) o.prompt.push_back(static_cast<unsigned char>(c));
   return o;
@@ -137,7 +143,9 @@ void rank_main(const Options& o, const DeviceMesh& mesh) {
   parallelize(model, mesh, {.data_parallel = DataParallel::kReplicate});
   checkpoint::import_hugging_face(o.model, model);
   const Generation g = generate(model, config, mesh, o.prompt, o.generate);
-  if (!mesh.defined() || mesh.rank() == 0) print(o, g);
+  if (mesh.defined() && mesh.rank() != 0) return;
+  print(o, g);
+  if (std::fflush(stdout) != 0) throw Error("the result could not be written to stdout");
 }
 
 }  // namespace

@@ -55,6 +55,14 @@ std::vector<std::pair<int64_t, float>> largest(const Tensor& logits, int64_t cou
 Generation generate(Llama& model, const LlamaConfig& config, const DeviceMesh& mesh,
                     const std::vector<int64_t>& prompt, const GenerateOptions& options) {
   check_prompt(prompt, config);
+  // The last id is not fed in.
+  const int64_t positions = static_cast<int64_t>(prompt.size()) + options.max_new - 1;
+  if (!options.stop_id && positions > config.max_position_embeddings) {
+    throw ArgumentError(
+        fmt::format("generate: {} prompt ids and {} new ones need {} positions, but "
+                    "max_position_embeddings is {}; give fewer",
+                    prompt.size(), options.max_new, positions, config.max_position_embeddings));
+  }
   const NoGrad no_grad;
   model.start_generation();
   Tensor logits = next_logits(model, mesh, prompt);

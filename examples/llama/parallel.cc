@@ -18,15 +18,6 @@ bool has_dim(const DeviceMesh& mesh, const std::string& name) {
   return false;
 }
 
-void check_names(const DeviceMesh& mesh) {
-  for (int d = 0; d < mesh.ndim(); ++d) {
-    const std::string& name = mesh.layout().name(d);
-    if (name != "dp" && name != "tp") {
-      throw ArgumentError("--mesh: dim \"" + name + "\" is not known here; name dims dp and tp");
-    }
-  }
-}
-
 // Vocabulary and feed-forward cut over tp, attention by whole groups of heads; the logits stay cut
 // by class up to the loss.
 tp::Plan tensor_parallel_plan() {
@@ -40,8 +31,16 @@ tp::Plan tensor_parallel_plan() {
 
 }  // namespace
 
+void check_mesh(const MeshLayout& mesh) {
+  for (int d = 0; d < mesh.ndim(); ++d) {
+    if (mesh.name(d) == "dp" || mesh.name(d) == "tp") continue;
+    throw ArgumentError("--mesh: dim \"" + mesh.name(d) +
+                        "\" is not known here; name dims dp and tp");
+  }
+}
+
 void parallelize(Llama& model, const DeviceMesh& mesh, const ParallelOptions& options) {
-  check_names(mesh);
+  check_mesh(mesh.layout());
   if (mesh.defined()) nn::replicate(model, mesh);
   if (has_dim(mesh, "tp")) tp::parallelize_module(model, mesh["tp"], tensor_parallel_plan());
   if (has_dim(mesh, "dp") && options.data_parallel == DataParallel::kFullyShard) {

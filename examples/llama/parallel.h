@@ -18,6 +18,9 @@ struct ParallelOptions {
   std::optional<DType> param_dtype = {};  // computed in; the parameters stay float32
 };
 
+// ArgumentError for a dim that is named otherwise than dp or tp.
+void check_mesh(const MeshLayout& mesh);
+
 // Places the model on a mesh whose dims are named dp, tp, or both; on no mesh only the dtype
 // matters. ArgumentError for another name.
 void parallelize(Llama& model, const DeviceMesh& mesh, const ParallelOptions& options);

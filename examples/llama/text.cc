@@ -1,6 +1,7 @@
 #include "dtensor/examples/llama/text.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -10,7 +11,9 @@ namespace dtensor::examples {
 
 Text::Text(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw ArgumentError("--data " + path + ": cannot be opened; give a file that exists");
+  std::error_code ignored;
+  if (!in || std::filesystem::is_directory(path, ignored))
+    throw ArgumentError("--data " + path + ": cannot be opened; give a file that exists");
   bytes_.assign(std::istreambuf_iterator<char>(in), {});
   if (in.bad() || bytes_.empty()) {
     throw ArgumentError("--data " + path + ": holds no bytes; give a file with text");

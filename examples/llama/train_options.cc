@@ -73,7 +73,10 @@ void check(const TrainOptions& o) {
 }
 
 void apply(const Raw& raw, TrainOptions& o) {
-  if (!raw.mesh.empty()) o.ranks.mesh = parse_mesh(raw.mesh);
+  if (!raw.mesh.empty()) {
+    o.ranks.mesh = parse_mesh(raw.mesh);
+    check_mesh(*o.ranks.mesh);
+  }
   need(raw.dp_mode == "fsdp" || raw.dp_mode == "ddp", "dp-mode",
        "give fsdp or ddp, not " + raw.dp_mode);
   if (raw.dp_mode == "ddp") o.parallel.data_parallel = DataParallel::kReplicate;
@@ -98,9 +101,12 @@ std::optional<TrainOptions> parse_train_options(int argc, char** argv) {
   const po::options_description description = describe(o, raw);
   try {
     po::variables_map values;
+    // No positional ones: a stray word is an error, not passed over.
+    const po::positional_options_description none;
     po::store(
         po::command_line_parser(argc, argv)
             .options(description)
+            .positional(none)
             .style(po::command_line_style::unix_style & ~po::command_line_style::allow_guessing)
             .run(),
         values);

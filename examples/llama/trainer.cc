@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -111,6 +112,7 @@ class Run {
       throw ArgumentError(fmt::format("--data {}: holds the byte {}, but vocab_size is {}", o.data,
                                       text_.largest(), config_.vocab_size));
     }
+    if (leads_) check_output_directories();
     first_ = resume(o, *model_, optimizer_);
   }
 
@@ -129,12 +131,29 @@ class Run {
         checkpoint::save(o_.save, step + 1, {.model = *model_, .optimizer = optimizer_});
       }
     }
+    if (!o_.save.empty() && first_ == o_.steps) {
+      checkpoint::save(o_.save, first_, {.model = *model_, .optimizer = optimizer_});
+    }
     if (!o_.export_dir.empty()) {
       checkpoint::export_hugging_face(o_.export_dir, *model_, {.config_json = config_.json});
     }
   }
 
  private:
+  // Before the training, so that it is not lost where its result cannot be written.
+  void check_output_directories() const {
+    for (const std::string& dir : {o_.save, o_.export_dir}) {
+      if (dir.empty()) continue;
+      std::error_code error;
+      std::filesystem::create_directories(dir, error);
+      if (error || access(dir.c_str(), W_OK) != 0) {
+        throw ArgumentError(
+            fmt::format("{}: is no directory that can be written to ({}); name another", dir,
+                        error ? error.message() : "no permission"));
+      }
+    }
+  }
+
   int64_t count_parameters() {
     int64_t n = 0;
     for (const auto& parameter : model_->parameters()) n += parameter.value().numel();

@@ -36,7 +36,7 @@ class Failure : public ::testing::TestWithParam<const char*> {
 
 TEST_P(Failure, AMeshWithAnUnknownDim) {
   const ProcessResult run = train({"--mesh", "dp=2,xp=2"});
-  EXPECT_NE(run.status, 0);
+  EXPECT_EQ(run.status, 2);
   EXPECT_NE(run.err.find("\"xp\""), std::string::npos) << run.err;
 }
 
@@ -82,6 +82,23 @@ TEST_P(Failure, ABackendThatIsNotThere) {
   EXPECT_NE(run.status, 0);
   EXPECT_NE(run.err.find("glo"), std::string::npos) << run.err;
   EXPECT_NE(run.err.find("gloo"), std::string::npos) << "lists the known ones: " << run.err;
+}
+
+TEST_P(Failure, AStrayWord) {
+  const ProcessResult run = train({"extra"});
+  EXPECT_EQ(run.status, 2);
+  EXPECT_NE(run.err.find("positional"), std::string::npos) << run.err;
+}
+
+TEST_P(Failure, AResultThatCannotBeWrittenIsFoundBeforeTheTraining) {
+  const std::string file = scratch("a-file");
+  std::ofstream(file) << "no directory";
+  for (const char* flag : {"--save", "--export"}) {
+    const ProcessResult run = train({"--mesh", "dp=2", flag, file});
+    EXPECT_EQ(run.status, 1);
+    EXPECT_NE(run.err.find(file), std::string::npos) << run.err;
+    EXPECT_EQ(run.out.find("step "), std::string::npos) << run.out;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Failure, ::testing::Values("local", "gloo"));

@@ -12,6 +12,7 @@
 #include "dtensor/checkpoint/checkpoint.h"
 #include "dtensor/examples/llama/generator.h"
 #include "dtensor/examples/llama/parallel.h"
+#include "dtensor/tensor/autograd.h"
 #include "dtensor/tests/support/run_ranks.h"
 
 namespace dtensor::testing {
