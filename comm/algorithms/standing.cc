@@ -174,6 +174,10 @@ void Standing::look() {
               .detail = *abort_reason});
     return;
   }
+  if (const auto verdict = ended_above()) {
+    conclude(*verdict);
+    return;
+  }
   for (const int member : setting_.members) {
     if (const auto loss = setting_.control->lost(member)) {
       conclude({CommErrorKind::kPeerLost, member, loss->proved, loss->detail});
@@ -182,6 +186,20 @@ void Standing::look() {
   }
   if (!overdue && !stalls) return;
   if (auto fault = find_fault(overdue)) conclude(*fault);
+}
+
+// A rank that aborted the Comm above, or was lost there, makes no calls here either; where it is no
+// member, this Comm goes on.
+std::optional<Verdict> Standing::ended_above() const {
+  for (const uint64_t ancestor : setting_.ancestors) {
+    auto verdict = setting_.control->verdict(ancestor);
+    if (verdict &&
+        (verdict->kind == CommErrorKind::kAborted || verdict->kind == CommErrorKind::kPeerLost) &&
+        std::ranges::find(setting_.members, verdict->culprit) != setting_.members.end()) {
+      return verdict;
+    }
+  }
+  return std::nullopt;
 }
 
 // Asks everybody. A rank at the same call with another history made other calls; one that closed

@@ -24,8 +24,9 @@ class Standing {
  public:
   struct Setting {
     uint64_t comm = 0;
-    int rank = 0;              // of this rank, in the Comm
-    std::vector<int> members;  // ranks of the world, in the order of the Comm
+    int rank = 0;                          // of this rank, in the Comm
+    std::vector<int> members;              // ranks of the world, in the order of the Comm
+    std::vector<uint64_t> ancestors = {};  // the Comms that this is a group of, nearest first
     int world_size = 0;
     std::shared_ptr<Control> control;
     std::chrono::milliseconds stall{500};
@@ -61,6 +62,8 @@ class Standing {
   std::optional<Verdict> ended() const;
   int waiting_for() const;
   std::optional<Verdict> find_fault(bool overdue) const;
+  // Why a Comm that this is a group of has ended, where that ends this one, too.
+  std::optional<Verdict> ended_above() const;
   std::string losses_elsewhere() const;
 
   const Setting setting_;

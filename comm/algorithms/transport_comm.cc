@@ -38,10 +38,22 @@ class TransportBackend : public Backend {
     const WorldParts& parts = world_->parts;
     link_ = std::make_shared<Link>();
     link_->transport = parts.transport;
+    std::vector<uint64_t> ancestors;
+    if (parent) {
+      const Standing::Setting& above = parent->standing->setting();
+      ancestors = above.ancestors;
+      ancestors.insert(ancestors.begin(), above.comm);
+    }
     link_->parent = std::move(parent);
-    link_->standing = std::make_shared<Standing>(
-        Standing::Setting{id, rank, std::move(members), parts.transport->size(), parts.control,
-                          parts.stall, parts.answer});
+    link_->standing =
+        std::make_shared<Standing>(Standing::Setting{.comm = id,
+                                                     .rank = rank,
+                                                     .members = std::move(members),
+                                                     .ancestors = std::move(ancestors),
+                                                     .world_size = parts.transport->size(),
+                                                     .control = parts.control,
+                                                     .stall = parts.stall,
+                                                     .answer = parts.answer});
     served_ = parts.control->serve(id, [standing = link_->standing] { return standing->where(); });
     world_->watch.add(link_->standing);
   }

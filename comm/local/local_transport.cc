@@ -30,28 +30,25 @@ enum class State : uint8_t {
   kCancelled,  // destroyed before its other half came
 };
 
-// Where the threads of one rank sleep.
-struct Station {
-  std::mutex mutex;
-  std::condition_variable changed;
-};
-
-// One half of a message. Its state leaves kPosted under the mutex of the mailbox.
+// One half of a message. Its state leaves kPosted under the mutex of the mailbox. It has its own
+// condition variable, with one waiter: where several threads of a rank share one, glibc before 2.41
+// may lose a wake-up (sourceware bug 25847).
 struct Half {
-  Half(Station& station, void* data, int64_t bytes) : station(station), data(data), bytes(bytes) {}
+  Half(void* data, int64_t bytes) : data(data), bytes(bytes) {}
 
   void finish(State with) {
-    const std::lock_guard lock(station.mutex);
+    const std::lock_guard lock(mutex);
     state.store(with, std::memory_order_release);
-    station.changed.notify_all();
+    changed.notify_one();
   }
 
-  Station& station;  // of the rank that waits for it
+  std::mutex mutex;
+  std::condition_variable changed;
   void* data;
   const int64_t bytes;
   std::unique_ptr<std::byte[]> buffered;  // of a small send: its data; nobody waits for it
   std::atomic<State> state{State::kPosted};
-  bool interrupted = false;  // guarded by station.mutex
+  bool interrupted = false;  // guarded by mutex
 };
 
 struct Key {
@@ -78,9 +75,8 @@ struct Mailbox {
 
 struct Shared {
   Shared(int size, TransportOptions options)
-      : options(options), stations(static_cast<size_t>(size)), mailboxes(stations.size()) {}
+      : options(options), mailboxes(static_cast<size_t>(size)) {}
   const TransportOptions options;
-  std::vector<Station> stations;
   std::vector<Mailbox> mailboxes;  // by receiver
 };
 
@@ -105,8 +101,8 @@ class LocalTransfer : public Transfer {
       const std::lock_guard lock(mailbox_.mutex);
       if (state() == State::kPosted) half_->state.store(State::kCancelled);
     }
-    std::unique_lock lock(half_->station.mutex);
-    half_->station.changed.wait(lock, [&] { return state() != State::kMoving; });  // a memcpy
+    std::unique_lock lock(half_->mutex);
+    half_->changed.wait(lock, [&] { return state() != State::kMoving; });  // a memcpy
   }
 
   bool ready() override { return state() >= State::kDone; }
@@ -121,18 +117,18 @@ class LocalTransfer : public Transfer {
   }
 
   void interrupt() noexcept override {
-    const std::lock_guard lock(half_->station.mutex);
+    const std::lock_guard lock(half_->mutex);
     half_->interrupted = true;
-    half_->station.changed.notify_all();
+    half_->changed.notify_one();
   }
 
  private:
   State state() const { return half_->state.load(std::memory_order_acquire); }
 
   void sleep(Deadline deadline) {
-    std::unique_lock lock(half_->station.mutex);
-    const bool in_time = half_->station.changed.wait_for(
-        lock, deadline.left(), [&] { return ready() || half_->interrupted; });
+    std::unique_lock lock(half_->mutex);
+    const bool in_time = half_->changed.wait_for(lock, deadline.left(),
+                                                 [&] { return ready() || half_->interrupted; });
     if (ready()) return;
     if (!in_time) {
       throw TransportError(TransportError::Kind::kTimeout, peer_, "no message by the deadline");
@@ -152,19 +148,19 @@ class LocalTransport : public Transport {
       : shared_(std::move(shared)), rank_(rank) {}
 
   int rank() const override { return rank_; }
-  int size() const override { return static_cast<int>(shared_->stations.size()); }
+  int size() const override { return static_cast<int>(shared_->mailboxes.size()); }
   int64_t max_message_bytes() const override { return shared_->options.max_message_bytes; }
 
   std::unique_ptr<Transfer> send(int dst, uint64_t tag, const void* data, int64_t bytes) override {
     Mailbox& mailbox = shared_->mailboxes[static_cast<size_t>(dst)];
-    auto half = std::make_shared<Half>(station(), const_cast<void*>(data), bytes);
+    auto half = std::make_shared<Half>(const_cast<void*>(data), bytes);
     std::shared_ptr<Half> other;
     {
       const std::lock_guard lock(mailbox.mutex);
       Queue& queue = mailbox.queues[Key{rank_, tag}];
       other = take(queue.receives);
       if (!other && bytes <= kEagerBytes) {
-        auto copy = std::make_shared<Half>(station(), nullptr, bytes);
+        auto copy = std::make_shared<Half>(nullptr, bytes);
         copy->buffered = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes));
         copy->data = copy->buffered.get();
         std::memcpy(copy->data, data, static_cast<size_t>(bytes));
@@ -182,7 +178,7 @@ class LocalTransport : public Transport {
 
   std::unique_ptr<Transfer> receive(int src, uint64_t tag, void* data, int64_t bytes) override {
     Mailbox& mailbox = shared_->mailboxes[static_cast<size_t>(rank_)];
-    auto half = std::make_shared<Half>(station(), data, bytes);
+    auto half = std::make_shared<Half>(data, bytes);
     std::shared_ptr<Half> other;
     {
       const std::lock_guard lock(mailbox.mutex);
@@ -199,8 +195,6 @@ class LocalTransport : public Transport {
   }
 
  private:
-  Station& station() { return shared_->stations[static_cast<size_t>(rank_)]; }
-
   // The first half that was not cancelled, now in kMoving; null where there is none.
   static std::shared_ptr<Half> take(std::deque<std::shared_ptr<Half>>& halves) {
     while (!halves.empty()) {

@@ -45,8 +45,7 @@ Table take(Ledger& ledger, const DeviceMesh& mesh) {
   return table;
 }
 
-Phases one_step(const DeviceMesh& mesh, DataParallel mode) {
-  const Golden golden = read_golden("tiny");
+Phases one_step(const Golden& golden, const DeviceMesh& mesh, DataParallel mode) {
   examples::Llama model(examples::read_config(golden.dir + "/config.json"));
   parallelize(model, mesh, {.data_parallel = mode});
   nn::init_normal(model, 1);
@@ -74,9 +73,10 @@ constexpr int kLayerParameters = 9;  // seven products, two norms
 constexpr int kRootParameters = 3;   // embedding, last norm, head
 
 TEST(Ledger, TensorParallelTakesTwoAllReducesALayerAndOneEachWay) {
-  run_ranks(2, [](comm::Comm& world) {
+  const Golden golden = read_golden("tiny");  // once: it writes a file
+  run_ranks(2, [&](comm::Comm& world) {
     const DeviceMesh mesh(world, {{"tp", 2}});
-    Phases p = one_step(mesh, DataParallel::kFullyShard);
+    Phases p = one_step(golden, mesh, DataParallel::kFullyShard);
     const std::pair all_reduce{StepKind::kAllReduce, std::string("tp")};
     // Two a layer, one of the embedding; two of the loss with cut classes.
     EXPECT_EQ(p.forward[all_reduce].entries, 2 * kLayers + 1 + 2);
@@ -88,9 +88,10 @@ TEST(Ledger, TensorParallelTakesTwoAllReducesALayerAndOneEachWay) {
 }
 
 TEST(Ledger, FullyShardGathersTwiceAndReducesOnceInOneCallPerGroup) {
-  run_ranks(3, [](comm::Comm& world) {
+  const Golden golden = read_golden("tiny");  // once: it writes a file
+  run_ranks(3, [&](comm::Comm& world) {
     const DeviceMesh mesh(world, {{"dp", 3}});
-    Phases p = one_step(mesh, DataParallel::kFullyShard);
+    Phases p = one_step(golden, mesh, DataParallel::kFullyShard);
     const std::pair gather{StepKind::kAllGather, std::string("dp")};
     const std::pair scatter{StepKind::kReduceScatter, std::string("dp")};
     EXPECT_EQ(p.forward[gather].entries, kLayers * kLayerParameters + kRootParameters);
@@ -105,9 +106,10 @@ TEST(Ledger, FullyShardGathersTwiceAndReducesOnceInOneCallPerGroup) {
 }
 
 TEST(Ledger, ReplicasReduceEveryGradientOnce) {
-  run_ranks(2, [](comm::Comm& world) {
+  const Golden golden = read_golden("tiny");  // once: it writes a file
+  run_ranks(2, [&](comm::Comm& world) {
     const DeviceMesh mesh(world, {{"dp", 2}});
-    Phases p = one_step(mesh, DataParallel::kReplicate);
+    Phases p = one_step(golden, mesh, DataParallel::kReplicate);
     const std::pair all_reduce{StepKind::kAllReduce, std::string("dp")};
     EXPECT_TRUE(p.forward.empty());
     EXPECT_EQ(p.backward[all_reduce].entries, kLayers * kLayerParameters + kRootParameters);
@@ -116,9 +118,10 @@ TEST(Ledger, ReplicasReduceEveryGradientOnce) {
 }
 
 TEST(Ledger, BothAtOnceAddUp) {
-  run_ranks(4, [](comm::Comm& world) {
+  const Golden golden = read_golden("tiny");  // once: it writes a file
+  run_ranks(4, [&](comm::Comm& world) {
     const DeviceMesh mesh(world, {{"dp", 2}, {"tp", 2}});
-    Phases p = one_step(mesh, DataParallel::kFullyShard);
+    Phases p = one_step(golden, mesh, DataParallel::kFullyShard);
     EXPECT_EQ((p.forward[{StepKind::kAllReduce, "tp"}].entries), 2 * kLayers + 1 + 2);
     EXPECT_EQ((p.forward[{StepKind::kAllGather, "dp"}].entries),
               kLayers * kLayerParameters + kRootParameters);
@@ -130,9 +133,10 @@ TEST(Ledger, BothAtOnceAddUp) {
 }
 
 TEST(Ledger, OnAMeshOfOneRankIsEmpty) {
-  run_ranks(1, [](comm::Comm& world) {
+  const Golden golden = read_golden("tiny");  // once: it writes a file
+  run_ranks(1, [&](comm::Comm& world) {
     const DeviceMesh mesh(world, {{"dp", 1}, {"tp", 1}});
-    const Phases p = one_step(mesh, DataParallel::kFullyShard);
+    const Phases p = one_step(golden, mesh, DataParallel::kFullyShard);
     EXPECT_TRUE(p.forward.empty() && p.backward.empty() && p.rest.empty());
   });
 }

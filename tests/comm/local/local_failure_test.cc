@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "dtensor/base/context.h"
 #include "dtensor/base/deadline.h"
 #include "dtensor/comm/comm_error.h"
 #include "dtensor/comm/local/local.h"
@@ -193,6 +194,53 @@ TEST(LocalFailure, ARankThatLeavesIsNamedByThoseWhoWaitForIt) {
                   << f.detail;
             },
             {.stall = std::chrono::milliseconds(20)});
+}
+
+// A group goes on where its ranks have destroyed the Comm that it was made from.
+TEST(LocalFailure, AGroupOutlivesTheCommAbove) {
+  auto board = std::make_shared<comm::local::Board>(2);
+  auto worlds = comm::local::make_world(2, {.stall = std::chrono::milliseconds(5), .board = board});
+  std::vector<std::thread> threads;
+  for (auto& world : worlds) {
+    threads.emplace_back([&] {
+      Context context;
+      const ContextScope scope(context);
+      const std::vector<int> members{0, 1};
+      const auto group = world->group(members, "group");
+      const int rank = world->rank();
+      group->barrier().wait();
+      world.reset();
+      if (rank == 1) {  // late: rank 0 has asked where it is, several times
+        while (board->questions(1) < 3) std::this_thread::yield();
+      }
+      group->barrier().wait();
+      std::vector<float> x(3, 1);
+      all_reduce(*group, x);
+      EXPECT_EQ(x, std::vector<float>(3, 2));
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+// An abort of a Comm ends the groups in which the aborting rank takes part, and no others.
+TEST(LocalFailure, AnAbortEndsTheGroupsOfItsRank) {
+  Gate others_done(2);
+  run_ranks(4, [&](Comm& world) {
+    const bool first = world.rank() < 2;
+    const std::vector<int> members = first ? std::vector<int>{0, 1} : std::vector<int>{2, 3};
+    const auto group = world.group(members, "half");
+    if (world.rank() == 0) {
+      world.abort("it is over");
+    } else if (world.rank() == 1) {
+      const auto f = failure_of([&] { group->barrier().wait(); });
+      EXPECT_EQ(f.kind, CommErrorKind::kAborted);
+      EXPECT_EQ(f.culprit_in_world, 0);
+    } else {
+      for (int k = 0; k < 20; ++k) group->barrier().wait();
+      others_done.come();
+    }
+    if (first) others_done.wait();
+  });
 }
 
 // A Transport that swallows what one rank sends after a number of messages: they are on the wire
