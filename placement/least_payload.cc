@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 #include <vector>
 
 namespace dtensor {
@@ -12,8 +13,10 @@ struct Holder {
   int slice = 0;
   Box have;
   Box want;
+  bool holds = true;
   bool wants = true;
 
+  bool holds_all_of(const Box& box) const { return holds && intersect(have, box) == box; }
   bool wants_all_of(const Box& box) const { return wants && intersect(want, box) == box; }
 };
 
@@ -21,14 +24,8 @@ bool becomes_partial(const Layout& from, const Layout& to, int m) {
   return to.placement(m).is_partial() && !from.placement(m).is_partial();
 }
 
-// R -> P needs the value at coordinate 0 only.
-bool wants_value(const Layout& from, const Layout& to, const Coordinate& at) {
-  for (int m = 0; m < at.ndim; ++m) {
-    if (becomes_partial(from, to, m) && from.placement(m).is_replicate() && at[m] != 0) {
-      return false;
-    }
-  }
-  return true;
+bool is_at_zero(const std::vector<int>& mesh_dims, const Coordinate& at) {
+  return std::ranges::all_of(mesh_dims, [&](int m) { return at[m] == 0; });
 }
 
 // The cells between all boundaries: in one cell every box is all or nothing.
@@ -90,7 +87,7 @@ int64_t per_element(const std::vector<Holder>& holders, int slices, int64_t n, c
   for (const Holder& h : holders) {
     const auto slice = static_cast<size_t>(h.slice);
     want[slice] += h.wants_all_of(cell) ? 1 : 0;
-    have[slice] = have[slice] || intersect(h.have, cell) == cell;
+    have[slice] = have[slice] || h.holds_all_of(cell);
   }
   int64_t sends = 0;
   int64_t lacking = 0;
@@ -124,34 +121,123 @@ Layout before_partial(const Layout& from, const Layout& to) {
   return before;
 }
 
-int64_t least_payload(const Layout& from, const Layout& to) {
+std::vector<int> at_zero_dims(const Layout& from, const Layout& to) {
+  std::vector<int> dims;
+  if (!to.spec().has_partial() || to.shape().numel() == 0) return dims;
+  const PartialOp op = to.spec().partial_op();
+  if (op == PartialOp::kMin || op == PartialOp::kMax) return dims;
+  const bool one_mesh = from.mesh() == to.mesh();
+  for (int m = 0; m < to.mesh().ndim(); ++m) {
+    const bool from_r = !one_mesh || from.placement(m).is_replicate();
+    if (to.placement(m).is_partial() && from_r) dims.push_back(m);
+  }
+  return dims;
+}
+
+namespace {
+
+struct Slices {
+  std::vector<Holder> holders;
+  int count = 0;
+  int64_t ranks = 1;  // in each
+};
+
+// Slices by what a rank reduces with: the ranks that differ on the mesh dims `reduced` alone.
+class Slicer {
+ public:
+  Slicer(const MeshLayout& mesh, std::vector<int> reduced)
+      : mesh_(mesh), reduced_(std::move(reduced)) {}
+  int slice_of(Coordinate at) {
+    for (const int m : reduced_) at[m] = 0;
+    return numbers_.emplace(mesh_.rank_at(at), count()).first->second;
+  }
+  int count() const { return static_cast<int>(numbers_.size()); }
+  int64_t ranks() const {
+    int64_t n = 1;
+    for (const int m : reduced_) n *= mesh_.size(m);
+    return n;
+  }
+
+ private:
+  const MeshLayout& mesh_;
+  std::vector<int> reduced_;
+  std::map<int, int> numbers_;  // by the rank at coordinate 0 of the reduced dims
+};
+
+int64_t least_on_one_mesh(const Layout& from, const Layout& to) {
   const Layout before = before_partial(from, to);
   const MeshLayout& mesh = from.mesh();
   std::vector<int> reduced;
-  int64_t n = 1;
   for (int m = 0; m < mesh.ndim(); ++m) {
-    if (!from.placement(m).is_partial() || to.placement(m).is_partial()) continue;
-    reduced.push_back(m);
-    n *= mesh.size(m);
+    if (from.placement(m).is_partial() && !to.placement(m).is_partial()) reduced.push_back(m);
   }
+  const std::vector<int> at_zero = at_zero_dims(from, to);
+  Slicer slicer(mesh, reduced);
   std::vector<Holder> holders;
-  std::map<int, int> slices;  // by the rank at coordinate 0 of the reduced dims
   int64_t lacking = 0;
   for (int i = 0; i < mesh.size(); ++i) {
     const Coordinate at = mesh.coordinate_at(i);
-    Coordinate first = at;
-    for (const int m : reduced) first[m] = 0;
-    const auto slice = slices.emplace(mesh.rank_at(first), static_cast<int>(slices.size())).first;
     const Holder& h = holders.emplace_back(
-        Holder{slice->second, from.box(at), before.box(at), wants_value(from, to, at)});
+        Holder{slicer.slice_of(at), from.box(at), before.box(at), true, is_at_zero(at_zero, at)});
     if (h.wants) lacking += h.want.numel() - intersect(h.have, h.want).numel();
   }
+  const int64_t n = slicer.ranks();
   if (n == 1) return lacking;
   int64_t all = 0;
   Cells(holders, from.ndim()).for_each([&](const Box& cell) {
-    all += cell.numel() * per_element(holders, static_cast<int>(slices.size()), n, cell);
+    all += cell.numel() * per_element(holders, slicer.count(), n, cell);
   });
   return all;
+}
+
+// An element is reduced once, by n - 1 sends to a rank that wants it where there is one among those
+// that hold it, and goes on to every other rank that wants it.
+int64_t least_between_meshes(const Layout& from, const Layout& to) {
+  Layout wanted = to;
+  for (int m = 0; m < to.mesh().ndim(); ++m) {
+    if (to.placement(m).is_partial()) wanted = wanted.with(m, Replicate());
+  }
+  std::vector<int> reduced;
+  for (int m = 0; m < from.mesh().ndim(); ++m) {
+    if (from.placement(m).is_partial()) reduced.push_back(m);
+  }
+  int64_t n = 1;
+  for (const int m : reduced) n *= from.mesh().size(m);
+  const std::vector<int> at_zero = at_zero_dims(from, to);
+  std::map<int, Holder> holders;  // by rank
+  for (int i = 0; i < from.mesh().size(); ++i) {
+    const Box box = from.box(from.mesh().coordinate_at(i));
+    holders[from.mesh().ranks()[static_cast<size_t>(i)]] = Holder{0, box, box, true, false};
+  }
+  for (int i = 0; i < to.mesh().size(); ++i) {
+    const Coordinate at = to.mesh().coordinate_at(i);
+    const Box box = wanted.box(at);
+    const int rank = to.mesh().ranks()[static_cast<size_t>(i)];
+    Holder& h = holders.emplace(rank, Holder{0, box, box, false, true}).first->second;
+    h.want = box;
+    h.wants = is_at_zero(at_zero, at);
+  }
+  std::vector<Holder> all_holders;
+  for (const auto& [rank, h] : holders) all_holders.push_back(h);
+  int64_t all = 0;
+  Cells(all_holders, from.ndim()).for_each([&](const Box& cell) {
+    int64_t wanters = 0;
+    int64_t having = 0;
+    for (const Holder& h : all_holders) {
+      if (!h.wants_all_of(cell)) continue;
+      ++wanters;
+      having += h.holds_all_of(cell) ? 1 : 0;
+    }
+    if (wanters == 0) return;
+    all += cell.numel() * (n == 1 ? wanters - having : n - 1 + wanters - (having > 0 ? 1 : 0));
+  });
+  return all;
+}
+
+}  // namespace
+
+int64_t least_payload(const Layout& from, const Layout& to) {
+  return from.mesh() == to.mesh() ? least_on_one_mesh(from, to) : least_between_meshes(from, to);
 }
 
 }  // namespace dtensor

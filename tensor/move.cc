@@ -74,7 +74,9 @@ bool same_calls(const ReshardPlan& a, const ReshardPlan& b) {
   for (; i < a.steps().size() && j < b.steps().size(); i = next(a, i + 1), j = next(b, j + 1)) {
     const ReshardStep& x = a.steps()[i];
     const ReshardStep& y = b.steps()[j];
-    if (x.kind != y.kind || x.mesh_dims != y.mesh_dims || x.op != y.op) return false;
+    if (x.kind != y.kind || x.mesh_dims != y.mesh_dims || x.op != y.op || x.to_only != y.to_only) {
+      return false;
+    }
   }
   return i == a.steps().size() && j == b.steps().size();
 }
@@ -104,9 +106,11 @@ struct Moving {
     const bool last = step + 1 == plan->plan.steps().size();
     return {&plan->plan.steps()[step], &plan->mine[step], now, last ? item.into : Tensor()};
   }
-  // Runs local steps up to the next one that communicates.
+  // Runs local steps up to the next one in which this rank communicates.
   void run_local_steps() {
-    for (; !done() && !communicates(plan->plan.steps()[step]); ++step) {
+    for (; !done(); ++step) {
+      if (!plan->mine[step].takes_part()) continue;
+      if (communicates(plan->plan.steps()[step])) return;
       now = internal::run_local(step_item());
     }
   }

@@ -123,6 +123,7 @@ CommStep CommStep::start(comm::Comm& comm, std::vector<StepItem> items, std::str
   const comm::CallOptions options{.label = label};
   switch (run.items_.front().step->kind) {
     case StepKind::kAllGather:
+    case StepKind::kBroadcast:
       run.gather(comm, options);
       break;
     case StepKind::kReduceScatter:

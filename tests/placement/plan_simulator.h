@@ -1,19 +1,21 @@
-// Runs a ReshardPlan for all ranks of a mesh in one process, on plain arrays, and checks that it
-// is well formed on the way: every element of a result is written once, a send meets a receive,
+// Runs a ReshardPlan for all ranks of its meshes in one process, on plain arrays, and checks that
+// it is well formed on the way: every element of a result is written once, a send meets a receive,
 // payloads are what moved. The right result comes from loops over the global array.
 
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "dtensor/placement/reshard_plan.h"
 
 namespace dtensor::test {
 
-// One row-major array per rank, in the order of MeshLayout::ranks().
-using Locals = std::vector<std::vector<int64_t>>;
+// One row-major array per rank that holds something.
+using Locals = std::map<int, std::vector<int64_t>>;
 
 // f(global index) over all elements of a box, row-major.
 void for_each_index(const Box& box, const std::function<void(const Shape&)>& f);

@@ -1,0 +1,154 @@
+#include "dtensor/placement/plan_search.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace dtensor::internal {
+namespace {
+
+bool cuts(const Layout& layout, int m) { return layout.placement(m).is_shard(); }
+
+// The mesh dims on which `from` is Partial and `to` is not.
+std::vector<int> resolved(const Layout& from, const Layout& to) {
+  std::vector<int> dims;
+  for (int m = 0; m < from.mesh().ndim(); ++m) {
+    if (from.placement(m).is_partial() && !to.placement(m).is_partial()) dims.push_back(m);
+  }
+  return dims;
+}
+
+struct Split {
+  std::vector<int> cut;         // become S
+  std::vector<int> replicated;  // become R
+};
+
+Split split(const Layout& to, const std::vector<int>& mesh_dims) {
+  Split s;
+  for (const int m : in_shard_order(to, mesh_dims)) s.cut.push_back(m);
+  for (const int m : mesh_dims) {
+    if (!cuts(to, m)) s.replicated.push_back(m);
+  }
+  return s;
+}
+
+// The mesh dims that cut `from` otherwise than `to`.
+std::vector<int> cut_otherwise(const Layout& from, const Layout& to) {
+  std::vector<int> dims;
+  for (int d = 0; d < from.ndim(); ++d) {
+    for (const Level& l : from.spec().levels(d).subspan(common_levels(from, to, d))) {
+      dims.push_back(l.mesh_dim);
+    }
+  }
+  return dims;
+}
+
+// P -> R and P -> S together with other moves.
+class ReductionSearch {
+ public:
+  ReductionSearch(const PathBuilder& builder, const Layout& from, const Layout& to)
+      : builder_(builder), from_(from), to_(to), mesh_dims_(resolved(from, to)) {}
+
+  // Of the ways to resolve first and move then, or to move first.
+  Path best() {
+    if (builder_.contains(from_, to_)) return inside(from_);
+    const Layout have = sliced(from_, to_);
+    add_detours(have);
+    add_across(have);
+    // Replicas that will be cut need not all reduce everything.
+    std::vector<int> replicas;
+    for (int m = 0; m < from_.mesh().ndim(); ++m) {
+      if (have.placement(m).is_replicate() && cuts(to_, m)) replicas.push_back(m);
+    }
+    for (int d = 0; d < from_.ndim() && !replicas.empty(); ++d) {
+      add_detours(with_all(have, replicas, Shard(d)));
+    }
+    const Layout moved = with_all(to_, mesh_dims_, Partial(from_.spec().partial_op()));
+    if (builder_.contains(moved, to_)) {
+      Path path = builder_.movement(from_, moved);
+      path.add(inside(moved));
+      paths_.push_back(std::move(path));
+    }
+    return *std::ranges::min_element(
+        paths_, {}, [](const Path& p) { return std::pair(p.payload, p.messages()); });
+  }
+
+ private:
+  // Where every rank's new piece lies in the old one: exactly what is wanted is reduced.
+  Path inside(const Layout& from) const {
+    Path path;
+    const Split s = split(to_, mesh_dims_);
+    if (s.cut.empty()) {
+      const Layout slice = with_all(to_, mesh_dims_, Partial(from.spec().partial_op()));
+      builder_.add_local(path, from, slice);
+      builder_.add_reduction(path, slice, to_, mesh_dims_);
+      return path;
+    }
+    if (s.replicated.empty()) {
+      builder_.add_reduction(path, from, to_, mesh_dims_);
+      return path;
+    }
+    const Layout parts = cut_further(to_, s.replicated);
+    builder_.add_reduction(path, from, parts, mesh_dims_);
+    path.add(builder_.movement(parts, to_));
+    return path;
+  }
+
+  // Where the new parts cross the old ones: every rank reduces, of what it holds, that which the
+  // ranks at its coordinate on the reduced mesh dims want, and these exchange it. For [P,S(0)] ->
+  // [S(0),R], that is its old rows among its new ones. Nothing where the parts to reduce would be
+  // no boxes: where what these ranks want together is none.
+  void add_across(const Layout& have) {
+    std::vector<int> group = cut_otherwise(have, to_);
+    Layout together = with_all(to_, group, Replicate());
+    if (!builder_.contains(together, to_)) return;
+    const Split s = split(to_, mesh_dims_);
+    if (!s.replicated.empty()) together = cut_further(together, s.replicated);
+    group.insert(group.end(), s.replicated.begin(), s.replicated.end());
+    std::ranges::sort(group);
+    Path path;
+    builder_.add_local(path, from_, have);
+    builder_.add_reduction(path, have, together, mesh_dims_, have);
+    if (builder_.add_exchange_within(path, together, to_, group, have)) {
+      paths_.push_back(std::move(path));
+    }
+  }
+
+  void by_way_of(const Layout& start, const Layout& middle) {
+    Path path;
+    builder_.add_local(path, from_, start);
+    builder_.add_reduction(path, start, middle, mesh_dims_);
+    path.add(builder_.movement(middle, to_));
+    paths_.push_back(std::move(path));
+  }
+
+  // By way of a layout on which the mesh dims are resolved: R, S(d) for any d, or as in `to`.
+  void add_detours(const Layout& start) {
+    by_way_of(start, with_all(start, mesh_dims_, Replicate()));
+    const Split s = split(to_, mesh_dims_);
+    std::vector<int> order = s.cut;
+    order.insert(order.end(), s.replicated.begin(), s.replicated.end());
+    for (int d = 0; d < from_.ndim(); ++d) by_way_of(start, with_all(start, order, Shard(d)));
+    if (s.cut.empty()) return;
+    Layout wanted = start;
+    for (const int m : s.cut) {
+      wanted = wanted.with(m, to_.placement(m), to_.spec().level(m)->unit);
+    }
+    by_way_of(start, s.replicated.empty() ? wanted : cut_further(wanted, s.replicated));
+  }
+
+  const PathBuilder& builder_;
+  const Layout& from_;
+  const Layout& to_;
+  std::vector<int> mesh_dims_;
+  std::vector<Path> paths_;
+};
+
+}  // namespace
+
+Path find_path(const PathBuilder& builder, const Layout& from, const Layout& to) {
+  if (resolved(from, to).empty()) return builder.movement(from, to);
+  return ReductionSearch(builder, from, to).best();
+}
+
+}  // namespace dtensor::internal
