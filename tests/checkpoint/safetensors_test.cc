@@ -282,9 +282,11 @@ TEST(Safetensors, MutationsGiveAResultOrACheckpointError) {
         case 2:
           bytes.erase(at, 1 + random() % 4);
           break;
-        case 3:
-          bytes.insert(at, bytes.substr(random() % bytes.size(), random() % 40));
+        case 3: {
+          const size_t from = random() % bytes.size();
+          bytes.insert(at, bytes.substr(from, random() % 40));
           break;
+        }
         default:
           bytes.resize(at);
       }

@@ -245,9 +245,11 @@ TEST(LayoutText, MutatedTextGivesALayoutOrAnError) {
         case 1:
           text.erase(at, random() % 6 + 1);
           break;
-        case 2:
-          text.insert(at, text.substr(random() % text.size(), random() % 12));
+        case 2: {
+          const size_t from = random() % text.size();
+          text.insert(at, text.substr(from, random() % 12));
           break;
+        }
         default:
           text.insert(at, 1, static_cast<char>(random() % 256));
       }
