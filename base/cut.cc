@@ -10,6 +10,14 @@ using Wide = __int128;  // units * weights may exceed 64 bits
 
 int64_t boundary(Range whole, int64_t unit, Wide before, Wide all) {
   const Wide length = Wide{whole.end} - whole.begin;
+  // Divisions of 64 bits are several times as fast, and nearly all cuts are of this size.
+  constexpr int64_t kNarrow = int64_t{1} << 31;
+  if (length < kNarrow && unit < kNarrow && all < kNarrow) {
+    const auto n = static_cast<int64_t>(length);
+    const auto w = static_cast<int64_t>(all);
+    const int64_t units = (n + unit - 1) / unit;
+    return whole.begin + std::min(n, unit * ((units * static_cast<int64_t>(before) + w - 1) / w));
+  }
   const Wide units = (length + unit - 1) / unit;
   const Wide at = Wide{whole.begin} + unit * ((units * before + all - 1) / all);
   return static_cast<int64_t>(std::min<Wide>(whole.end, at));

@@ -45,7 +45,14 @@ void check_shape(const Shape& shape, const char* what) {
                           " has a negative dim; dims are 0 or more");
     }
   }
-  static_cast<void>(shape.numel());
+  if (std::ranges::find(shape, 0) != shape.end()) return;
+  int64_t numel = 1;
+  for (const int64_t d : shape) {
+    if (__builtin_mul_overflow(numel, d, &numel)) {
+      throw ArgumentError(std::string(what) + ": shape " + to_string(shape) +
+                          " has more elements than 64 bits count");
+    }
+  }
 }
 
 }  // namespace dtensor

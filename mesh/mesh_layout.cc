@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "dtensor/base/checked.h"
 #include "dtensor/base/text_cursor.h"
 
 namespace dtensor {
@@ -50,7 +49,14 @@ void check_dim(const MeshDim& dim) {
         fmt::join(dim.weights, ","), dim.name));
   }
   int64_t all = 0;
-  for (const int64_t w : dim.weights) all = checked_add(all, w);
+  for (const int64_t w : dim.weights) {
+    if (__builtin_add_overflow(all, w, &all)) {
+      throw ArgumentError(
+          fmt::format("mesh: the weights {} of dim \"{}\" add up to more than 64 "
+                      "bits hold; smaller ones of the same ratios do as well",
+                      fmt::join(dim.weights, ","), dim.name));
+    }
+  }
 }
 
 int64_t checked_size(const std::vector<MeshDim>& dims) {

@@ -29,34 +29,81 @@ std::vector<int64_t> boundaries(int64_t length, int64_t unit, const std::vector<
   return out;
 }
 
-TEST(Cut, IsTheRuleForAllSmallCases) {
-  for (int64_t length = 0; length <= 20; ++length) {
-    for (int parts = 1; parts <= 7; ++parts) {
-      for (int64_t unit = 1; unit <= 4; ++unit) {
+// Every step of every chain of cuts of a length up to 64: a level sees no more than the range that
+// the one before left, so that all ranges within [0, 64) stand for all chains.
+TEST(Cut, IsTheRuleOnAllRangesTo64) {
+  for (int parts = 1; parts <= 8; ++parts) {
+    for (int64_t unit = 1; unit <= 5; ++unit) {
+      for (int64_t length = 0; length <= 64; ++length) {
         const auto want =
             boundaries(length, unit, std::vector<int64_t>(static_cast<size_t>(parts), 1));
+        int64_t least = length;
+        int64_t most = 0;
         for (int c = 0; c < parts; ++c) {
           const auto i = static_cast<size_t>(c);
-          EXPECT_EQ(cut({5, 5 + length}, c, parts, unit), (Range{5 + want[i], 5 + want[i + 1]}));
+          least = std::min(least, want[i + 1] - want[i]);
+          most = std::max(most, want[i + 1] - want[i]);
+          for (int64_t begin = 0; begin + length <= 64; ++begin) {
+            ASSERT_EQ(cut({begin, begin + length}, c, parts, unit),
+                      (Range{begin + want[i], begin + want[i + 1]}));
+          }
+        }
+        ASSERT_EQ(want.back(), length);
+        ASSERT_LT(most - least, 2 * unit);
+      }
+    }
+  }
+}
+
+TEST(Cut, FollowsAllWeightsTo2OfUpToFourParts) {
+  for (int parts = 1; parts <= 4; ++parts) {
+    int choices = 1;
+    for (int c = 0; c < parts; ++c) choices *= 3;
+    for (int choice = 1; choice < choices; ++choice) {  // 0: all weights 0
+      std::vector<int64_t> weights;
+      for (int c = 0, rest = choice; c < parts; ++c, rest /= 3) weights.push_back(rest % 3);
+      for (int64_t length = 0; length <= 64; ++length) {
+        for (int64_t unit = 1; unit <= 5; ++unit) {
+          const auto want = boundaries(length, unit, weights);
+          ASSERT_EQ(want.back(), length);
+          for (int c = 0; c < parts; ++c) {
+            const auto i = static_cast<size_t>(c);
+            ASSERT_EQ(cut({7, 7 + length}, c, parts, unit, weights),
+                      (Range{7 + want[i], 7 + want[i + 1]}));
+          }
         }
       }
     }
   }
 }
 
-TEST(Cut, FollowsWeights) {
-  std::mt19937 random(1);
-  for (int i = 0; i < 3000; ++i) {
+// Below 2^31 and from there on the products are taken in 64 and in 128 bits: the same rule.
+TEST(Cut, IsOneRuleOnBothSidesOf2To31) {
+  std::mt19937_64 random(31);
+  const int64_t edge = int64_t{1} << 31;
+  for (int i = 0; i < 20000; ++i) {
+    const auto near = [&](uint64_t span) { return static_cast<int64_t>(random() % span); };
+    const int64_t length = edge - 50 + near(100);
+    const int64_t unit = random() % 2 == 0 ? near(9) + 1 : edge - 50 + near(100);
+    const int parts = static_cast<int>(near(7)) + 1;
+    const int64_t begin = random() % 2 == 0 ? 0 : INT64_MAX - length;
     std::vector<int64_t> weights;
-    for (unsigned k = random() % 5 + 1; k > 0; --k) weights.push_back(random() % 4);
-    if (std::ranges::count(weights, 0) == static_cast<long>(weights.size())) weights[0] = 1;
-    const auto length = static_cast<int64_t>(random() % 30);
-    const auto unit = static_cast<int64_t>(random() % 4 + 1);
-    const auto want = boundaries(length, unit, weights);
-    for (size_t c = 0; c < weights.size(); ++c) {
-      EXPECT_EQ(
-          cut({0, length}, static_cast<int>(c), static_cast<int>(weights.size()), unit, weights),
-          (Range{want[c], want[c + 1]}));
+    for (int c = 0; c < parts; ++c) weights.push_back(random() % 2 == 0 ? near(3) : edge - near(9));
+    weights.back() += 1;
+    // A boundary is the least number of units that is at least its share.
+    const __int128 units = (__int128{length} + unit - 1) / unit;
+    __int128 all = 0;
+    for (const int64_t w : weights) all += w;
+    __int128 before = 0;
+    for (int c = 0; c < parts; ++c) {
+      const Range part = cut({begin, begin + length}, c, parts, unit, weights);
+      const auto is_least = [&](int64_t boundary) {
+        const __int128 x = (__int128{boundary} - begin + unit - 1) / unit;
+        return x * all >= units * before && (x == 0 || (x - 1) * all < units * before);
+      };
+      ASSERT_TRUE(is_least(part.begin)) << length << " " << unit << " " << c;
+      before += weights[static_cast<size_t>(c)];
+      ASSERT_TRUE(is_least(part.end)) << length << " " << unit << " " << c;
     }
   }
 }
