@@ -94,6 +94,10 @@ Layout Layout::replicated(const MeshLayout& mesh, const Shape& shape) {
 }
 
 Range Layout::range(int tensor_dim, const Coordinate& at) const {
+  if (tensor_dim < 0 || tensor_dim >= ndim()) {
+    throw ArgumentError(fmt::format("layout: tensor dim {} of the shape {}; give 0 to {}",
+                                    tensor_dim, to_string(shape_), ndim() - 1));
+  }
   Range range{0, shape_[tensor_dim]};
   for (const Level& l : spec_.levels(tensor_dim)) {
     range = cut(range, at[l.mesh_dim], mesh().size(l.mesh_dim), l.unit, mesh().weights(l.mesh_dim));
@@ -117,6 +121,15 @@ Box Layout::box_of(int rank) const {
     throw ArgumentError(fmt::format("rank {} is not in the mesh \"{}\"", rank, to_string(mesh())));
   }
   return box(*at);
+}
+
+uint64_t Layout::hash() const {
+  uint64_t hash = spec_.hash();
+  for (const int64_t d : shape_) {
+    hash = (hash ^ static_cast<uint64_t>(d)) * 0x9fb21c651e98df25U;
+    hash ^= hash >> 28;
+  }
+  return hash;
 }
 
 bool cut_alike(const Layout& a, int da, const Layout& b, int db) {

@@ -43,7 +43,7 @@ class Layout {
   int ndim() const { return shape_.ndim(); }
   Placement placement(int mesh_dim) const { return spec_.placement(mesh_dim); }
 
-  // The range of a tensor dim that a coordinate holds.
+  // The range of a tensor dim that a coordinate holds. ArgumentError for a dim that is not there.
   Range range(int tensor_dim, const Coordinate& at) const;
   Box box(const Coordinate& at) const;
   Shape local_shape(const Coordinate& at) const { return box(at).size; }
@@ -55,6 +55,7 @@ class Layout {
   // Several mesh dims in order; dims not named stay.
   Layout with(std::span<const int> mesh_dims, std::span<const Placement> placements) const;
 
+  uint64_t hash() const;
   friend bool operator==(const Layout&, const Layout&) = default;
 
  private:

@@ -82,7 +82,8 @@ struct Spec::Data {
       mix(static_cast<uint64_t>(p.kind()) * 64 + static_cast<uint64_t>(p.op()) * 16 +
           static_cast<uint64_t>(p.dim()));
     }
-    for (const Level& l : levels) mix(static_cast<uint64_t>(l.mesh_dim) ^ (l.unit << 8));
+    for (const Level& l : levels)
+      mix(static_cast<uint64_t>(l.mesh_dim) ^ (static_cast<uint64_t>(l.unit) << 8));
   }
 
   bool same_as(const Data& other) const {

@@ -182,6 +182,86 @@ TEST(Layout, RefusesAWrongNumberOfDims) {
   EXPECT_THROW(Layout(Spec(mesh, 2, {}), Shape{3}), ArgumentError);
   EXPECT_THROW(Layout(mesh, {-1}, {Shard(0)}), ArgumentError);
   EXPECT_THROW(Layout(mesh, {INT64_MAX, 2}, {}), ArgumentError);
+  const Layout x(mesh, {3}, {Shard(0)});
+  EXPECT_THROW(static_cast<void>(x.range(1, Coordinate{})), ArgumentError);
+  EXPECT_THROW(static_cast<void>(x.range(-1, Coordinate{})), ArgumentError);
+}
+
+TEST(Layout, HashesWhatItCompares) {
+  const std::vector<std::string> texts = {"a=2,b=2:S(0),S(0)",
+                                          "a=2,b=2:S(0),S(0);order=0:b,a",
+                                          "a=2,b=2:S(0),S(0);unit=0:a:2",
+                                          "a=2,b=2:S(0),R",
+                                          "a=2,b=2:R,S(0)",
+                                          "a=2,b=2:S(0),P(sum)",
+                                          "a=2,b=2:S(0),P(max)",
+                                          "a=2,b=2:S(0),S(1)",
+                                          "a=2,b=2@0,2,1,3:S(0),S(0)",
+                                          "a=2,b=2:S(0),S(0);weights=a:1,2"};
+  std::vector<Layout> all;
+  for (const std::string& text : texts) {
+    for (const Shape& shape : {Shape{4, 4}, Shape{4, 5}}) all.push_back(parse_layout(text, shape));
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(parse_layout(to_string(all[i]), all[i].shape()).hash(), all[i].hash());
+    for (size_t j = 0; j < i; ++j) {
+      EXPECT_FALSE(all[i] == all[j]) << to_string(all[i]) << " " << to_string(all[j]);
+      EXPECT_NE(all[i].hash(), all[j].hash()) << to_string(all[i]) << " " << to_string(all[j]);
+    }
+  }
+}
+
+TEST(Layout, TakesSixMeshDimsAndEightTensorDims) {
+  const Layout x =
+      parse_layout("a=2,b=1,c=3,d=2,e=1,f=2:S(7),S(0),S(7),P(sum),R,S(3);order=7:c,a;unit=7:c:2",
+                   {2, 1, 1, 3, 1, 1, 1, 11});
+  EXPECT_EQ(x.mesh().size(), 24);
+  // 11 in units of 2 over c: 4,4,3; each then over a: 2,2 and 2,2 and 2,1. Of 3 over f: 2,1.
+  const auto box = [&](int a, int c, int f) {
+    Coordinate at;
+    at.ndim = 6;
+    at[0] = a;
+    at[2] = c;
+    at[5] = f;
+    return to_string(x.box(at));
+  };
+  EXPECT_EQ(box(0, 0, 0), "[0:2,0:1,0:1,0:2,0:1,0:1,0:1,0:2]");
+  EXPECT_EQ(box(1, 1, 0), "[0:2,0:1,0:1,0:2,0:1,0:1,0:1,6:8]");
+  EXPECT_EQ(box(1, 2, 1), "[0:2,0:1,0:1,2:3,0:1,0:1,0:1,10:11]");
+}
+
+// Sizes at the end of 64 bits: nothing overflows, or what did is named.
+TEST(Layout, TakesSizesNear2To62) {
+  const int64_t n = int64_t{1} << 62;
+  const Layout x = parse_layout("a=4,b=3:S(0),S(0);unit=0:a:4611686018427387903", {n});
+  EXPECT_EQ(sizes(x), (Sizes{(n - 1) / 3, (n - 1) / 3, (n - 1) / 3, 0, 0, 0, 1, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(to_string(x), "a=4,b=3:S(0),S(0);unit=0:a:4611686018427387903");
+  EXPECT_EQ(to_string(x.box_of(6)), "[4611686018427387903:4611686018427387904]");
+  const Layout last =
+      parse_layout("a=3:S(0);weights=a:4611686018427387904,4611686018427387902,1", {INT64_MAX});
+  EXPECT_EQ(sizes(last), (Sizes{n, n - 2, 1}));
+  // A dim of size 0 beside others that do not multiply: there are no elements.
+  const Layout none = parse_layout("a=2:S(0)", {n, n, 0});
+  EXPECT_EQ(none.box_of(1).numel(), 0);
+  EXPECT_EQ(to_string(none.box_of(1)),
+            "[2305843009213693952:4611686018427387904,"
+            "0:4611686018427387904,0:0]");
+  EXPECT_TRUE(cut_alike(none, 0, parse_layout("a=2:S(0);unit=0:a:2", {n, n, 0}), 0));
+  const auto error_of = [](const char* text, const Shape& shape) -> std::string {
+    try {
+      parse_layout(text, shape);
+    } catch (const ArgumentError& e) {
+      return e.what();
+    }
+    return "no ArgumentError";
+  };
+  EXPECT_EQ(error_of("a=2:S(0)", {n, 3}),
+            "layout: shape [4611686018427387904,3] has more elements than 64 bits count");
+  EXPECT_NE(error_of("a=2:S(0);weights=a:9223372036854775807,1", {n})
+                .find("the weights 9223372036854775807,1 of dim \"a\" add up to more than 64 bits"),
+            std::string::npos);
+  EXPECT_NE(error_of("a=2:S(0);unit=0:a:9223372036854775808", {n}).find("a unit"),
+            std::string::npos);
 }
 
 TEST(Box, Intersects) {
