@@ -54,7 +54,9 @@ class Matcher {
     return in_[static_cast<size_t>(s.input)].spec().levels(s.dim);
   }
 
-  // The reference cut of a letter is the longest list among its inputs.
+  // The cut that all inputs with a letter are to have: the longest list among them, then what the
+  // others are cut by beside it. Whether they get there silently is for place_inputs to say: so
+  // they do where the mesh dims that they lack have one rank.
   bool find_cuts() {
     cutter_.fill('\0');
     for (size_t i = 0; i < in_.size(); ++i) {
@@ -67,11 +69,24 @@ class Matcher {
     for (char letter = 'A'; letter <= 'z'; ++letter) {
       const Source& s = source_[static_cast<unsigned char>(letter)];
       if (s.input < 0) continue;
-      for (const Level& level : levels(s)) {
+      cut_[static_cast<unsigned char>(letter)] = united(letter, levels(s));
+      for (const Level& level : cut_[static_cast<unsigned char>(letter)]) {
         if (!take(letter, level.mesh_dim)) return false;
       }
     }
     return true;
+  }
+
+  std::vector<Level> united(char letter, std::span<const Level> longest) const {
+    std::vector<Level> all(longest.begin(), longest.end());
+    for (size_t i = 0; i < in_.size(); ++i) {
+      const size_t d = letters_.in[i].find(letter);
+      if (d == std::string_view::npos) continue;
+      for (const Level& level : in_[i].spec().levels(static_cast<int>(d))) {
+        if (std::ranges::count(all, level.mesh_dim, &Level::mesh_dim) == 0) all.push_back(level);
+      }
+    }
+    return all;
   }
 
   bool take(char letter, int mesh_dim) {
@@ -135,8 +150,7 @@ class Matcher {
     for (size_t i = 0; i < in_.size(); ++i) {
       std::vector<std::vector<Level>> cuts;
       for (const char letter : letters_.in[i]) {
-        const auto cut = levels(source_[static_cast<unsigned char>(letter)]);
-        cuts.emplace_back(cut.begin(), cut.end());
+        cuts.push_back(cut_[static_cast<unsigned char>(letter)]);
       }
       const int input = static_cast<int>(i);
       const Layout want(Spec::from_levels(mesh_, cuts, partial_placements(input)), in_[i].shape());
@@ -236,6 +250,7 @@ class Matcher {
   const MeshLayout& mesh_;
   LetterSizes sizes_;
   std::array<Source, 128> source_{};
+  std::array<std::vector<Level>, 128> cut_;  // by letter
   std::array<char, kMaxMeshDims> cutter_{};  // by mesh dim
   std::array<const std::vector<int>*, kMaxMeshDims> group_{};
   RuleResult result_;
