@@ -1,5 +1,6 @@
 #include "dtensor/comm/local/local_control.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -12,6 +13,7 @@ struct Board::State {
       : answers(static_cast<size_t>(size)),
         losses(static_cast<size_t>(size)),
         stopped(static_cast<size_t>(size), false),
+        controls(static_cast<size_t>(size), 0),
         questions(static_cast<size_t>(size), 0) {}
 
   struct Answer {
@@ -33,6 +35,7 @@ struct Board::State {
   std::map<uint64_t, Verdict> verdicts;
   std::vector<std::optional<Control::Loss>> losses;
   std::vector<bool> stopped;
+  std::vector<int> controls;  // of a rank; -1 once it had one and has none
   std::vector<int64_t> questions;
 
   std::mutex subscribers_mutex;
@@ -46,7 +49,16 @@ namespace {
 class LocalControl : public Control {
  public:
   LocalControl(std::shared_ptr<Board::State> state, int rank)
-      : state_(std::move(state)), rank_(static_cast<size_t>(rank)) {}
+      : state_(std::move(state)), rank_(static_cast<size_t>(rank)) {
+    const std::lock_guard lock(state_->mutex);
+    int& controls = state_->controls[rank_];
+    controls = std::max(controls, 0) + 1;
+  }
+  ~LocalControl() override {
+    const std::lock_guard lock(state_->mutex);
+    int& controls = state_->controls[rank_];
+    if (--controls == 0) controls = -1;
+  }
 
   std::shared_ptr<void> serve(uint64_t comm, std::function<Position()> where) override {
     {
@@ -76,7 +88,7 @@ class LocalControl : public Control {
       }
       const auto at = state_->answers[rank].find(comm);
       if (at == state_->answers[rank].end()) {
-        positions.emplace_back(Position{});
+        positions.emplace_back(Position{})->closed = state_->controls[rank] < 0;
       } else {
         positions.emplace_back(at->second.where ? at->second.where() : at->second.last);
       }

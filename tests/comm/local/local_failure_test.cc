@@ -243,6 +243,20 @@ TEST(LocalFailure, AnAbortEndsTheGroupsOfItsRank) {
   });
 }
 
+// It never made the Comm that the others wait on, and its thread has ended.
+TEST(LocalFailure, ARankThatLeavesBeforeItMakesAGroupIsNamed) {
+  run_ranks(3,
+            [&](Comm& comm) {
+              if (comm.rank() == 1) return;
+              const auto group = comm.group(std::vector<int>{0, 1, 2}, "dp");
+              const auto f = failure_of([&] { group->barrier().wait(); });
+              EXPECT_EQ(f.kind, CommErrorKind::kPeerLost);
+              EXPECT_EQ(f.culprit, 1);
+              EXPECT_NE(f.detail.find("closed its Comm"), std::string::npos) << f.detail;
+            },
+            {.stall = std::chrono::milliseconds(20)});
+}
+
 // A Transport that swallows what one rank sends after a number of messages: they are on the wire
 // and never arrive.
 class Swallowing : public comm::Transport {
