@@ -78,10 +78,10 @@ Layout internal::dual(const Layout& grad, const Layout& tensor, bool passes, std
 DTensor internal::move_grad(const DTensor& grad, const Layout& to, std::string_view op,
                             std::string_view of, CallSite site) {
   if (grad.layout() == to || equal_boundaries(grad.layout(), to)) return grad;
-  if (!grad.has_local()) return DTensor(grad.dtype(), to, grad.mesh());
-  const MoveItem item{.local = grad.local_tensor(), .from = grad.layout(), .to = to};
+  const MoveItem item{
+      .local = local_or_none(grad), .from = grad.layout(), .to = to, .dtype = grad.dtype()};
   const MoveOptions options{.op = op, .cause = Cause::kAdjoint, .of = of, .site = site};
-  return DTensor(move_local(grad.mesh(), item, options), to, grad.mesh());
+  return placed(move_local(grad.mesh(), item, options), grad.dtype(), to, grad.mesh());
 }
 
 void BackwardPass::run(const DTensor& loss) {

@@ -51,6 +51,15 @@ std::string internal::describe(const DTensor& t) {
   return text;
 }
 
+Tensor internal::local_or_none(const DTensor& t) {
+  return t.has_local() ? t.local_tensor() : Tensor();
+}
+
+DTensor internal::placed(Tensor local, DType dtype, const Layout& layout, const DeviceMesh& mesh) {
+  if (!local.defined()) return DTensor(dtype, layout, mesh);
+  return mesh.defined() ? DTensor(std::move(local), layout, mesh) : DTensor(std::move(local));
+}
+
 DTensor::DTensor(Tensor local) : impl_(std::make_shared<Impl>()) {
   internal_check(local.defined(), "a DTensor was made from an undefined Tensor");
   impl_->dtype = local.dtype();

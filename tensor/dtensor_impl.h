@@ -29,5 +29,10 @@ namespace internal {
 // "x f32[4,4] [tp:S(0)]" without the name: for messages.
 std::string describe(const DTensor& t);
 
+// This rank's piece; undefined outside the mesh.
+Tensor local_or_none(const DTensor& t);
+// The DTensor of a piece that a Move gave, which is undefined outside the mesh.
+DTensor placed(Tensor local, DType dtype, const Layout& layout, const DeviceMesh& mesh);
+
 }  // namespace internal
 }  // namespace dtensor

@@ -1,6 +1,7 @@
 #include "dtensor/tensor/move.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -9,6 +10,7 @@
 
 #include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
+#include "dtensor/tensor/communication.h"
 #include "dtensor/tensor/kernels.h"
 #include "dtensor/tensor/step.h"
 
@@ -33,7 +35,8 @@ class PlanCache {
     if (const auto it = plans_.find(key); it != plans_.end()) return it->second;
     auto made = std::make_shared<RankPlan>();
     made->plan = plan(from, to);
-    for (int i = 0; i < static_cast<int>(made->plan.steps().size()); ++i) {
+    const int steps = mesh.coordinate() ? static_cast<int>(made->plan.steps().size()) : 0;
+    for (int i = 0; i < steps; ++i) {
       made->mine.push_back(made->plan.rank_step(i, *mesh.coordinate()));
     }
     if (plans_.size() >= kMost) plans_.clear();
@@ -101,20 +104,53 @@ struct Moving {
   size_t step = 0;  // the next one
   uint64_t into_version = 0;
 
+  DType dtype() const { return item.local.defined() ? item.local.dtype() : item.dtype; }
+  DType wire_dtype() const { return item.wire_dtype.value_or(dtype()); }
   bool done() const { return step == plan->plan.steps().size(); }
   StepItem step_item() const {
-    const bool last = step + 1 == plan->plan.steps().size();
+    const bool last = step + 1 == plan->plan.steps().size() && now.dtype() == dtype();
     return {&plan->plan.steps()[step], &plan->mine[step], now, last ? item.into : Tensor()};
   }
-  // Runs local steps up to the next one in which this rank communicates.
+  // Runs local steps up to the next one in which this rank communicates, and gets ready for that.
   void run_local_steps() {
     for (; !done(); ++step) {
       if (!plan->mine[step].takes_part()) continue;
-      if (communicates(plan->plan.steps()[step])) return;
+      if (communicates(plan->plan.steps()[step])) break;
       now = internal::run_local(step_item());
     }
+    if (!done()) now = now.to(wire_dtype());
   }
 };
+
+void check_wire_dtype(DType dtype, DType wire) {
+  if (wire == dtype || (is_floating(wire) && is_floating(dtype))) return;
+  throw ArgumentError("wire_dtype " + std::string(name_of(wire)) + " for a tensor of " +
+                      std::string(name_of(dtype)) +
+                      ": only floating numbers are rounded on the wire; leave wire_dtype out");
+}
+
+std::string names_of(const std::vector<int>& mesh_dims, const MeshLayout& mesh) {
+  std::string names;
+  for (const int m : mesh_dims) names += (names.empty() ? "\"" : ", \"") + mesh.name(m) + "\"";
+  return names;
+}
+
+void copy_cast(const Tensor& src, const Tensor& dst) {
+  if (src.dtype() == dst.dtype()) return kernels::copy(src, dst);
+  kernels::cast(src, dst);
+}
+
+// Throws inside NoCommunication where the plan sends anything.
+void check_scope(const ReshardPlan& plan, DType dtype, const MoveOptions& options) {
+  for (const ReshardStep& step : plan.steps()) {
+    if (!communicates(step)) continue;
+    return internal::check_may_communicate(options.op, options.site,
+                                           "an " + std::string(name_of(step.kind)) + " of " +
+                                               std::to_string(step.payload * size_of(dtype)) +
+                                               " bytes on " +
+                                               names_of(step.mesh_dims, step.from.mesh()));
+  }
+}
 
 }  // namespace
 
@@ -125,6 +161,7 @@ struct Move::State {
   struct Party {
     std::vector<size_t> members;
     std::optional<CommStep> flying;
+    std::vector<int64_t> calls;  // their numbers in the ledger
   };
   std::vector<Party> parties;
   std::string op;
@@ -132,11 +169,12 @@ struct Move::State {
   std::string label;
   Cause cause = Cause::kExplicit;
   CallSite site;
+  std::shared_ptr<internal::CommunicationScope> scope;  // that was open when it started
 
   void form_parties();
   void issue(Party& party);
   void land(Party& party);
-  void enter(const Moving& moving, const ReshardStep& step, int64_t call) const;
+  void enter(const Moving& moving, int64_t call, LedgerEntry::Time begin) const;
 };
 
 void Move::State::form_parties() {
@@ -148,20 +186,31 @@ void Move::State::form_parties() {
   }
 }
 
-void Move::State::enter(const Moving& moving, const ReshardStep& step, int64_t call) const {
+void Move::State::enter(const Moving& moving, int64_t call, LedgerEntry::Time begin) const {
+  const ReshardStep& step = moving.plan->plan.steps()[moving.step];
+  auto& ledger = Context::current().slot<Ledger>();
+  const int64_t payload = step.payload * size_of(moving.dtype());
+  const int64_t wire = step.payload * size_of(moving.wire_dtype());
+  if (internal::count_communication(scope.get(), payload, wire)) {
+    return ledger.count(payload, wire);
+  }
   LedgerEntry entry;
   entry.kind = step.kind;
   entry.mesh_dims = step.mesh_dims;
   entry.op = op;
   entry.from = step.from;
   entry.to = step.to;
-  entry.payload_bytes = step.payload * size_of(moving.item.local.dtype());
+  entry.dtype = moving.dtype();
+  entry.wire_dtype = moving.wire_dtype();
+  entry.payload_bytes = payload;
+  entry.wire_bytes = wire;
   entry.cause = cause;
   entry.of = of;
   entry.site = site;
   entry.call = call;
   entry.label = moving.item.label;
-  Context::current().slot<Ledger>().enter(std::move(entry));
+  entry.begin = entry.end = begin;
+  ledger.enter(std::move(entry));
 }
 
 // Runs local steps, then issues the collective that is next, if there is one.
@@ -173,13 +222,14 @@ void Move::State::issue(Party& party) {
   }
   if (step.empty()) return;
   const std::vector<int>& dims = step.front().step->mesh_dims;
+  const auto begin = std::chrono::steady_clock::now();
   party.flying = CommStep::start(mesh.group(dims), std::move(step), label);
-  auto& ledger = Context::current().slot<Ledger>();
-  int64_t call = 0;
+  party.calls.clear();
   for (size_t k = 0; k < party.members.size(); ++k) {
-    if (static_cast<int>(k) < party.flying->calls()) call = ledger.next_call();
-    const Moving& moving = items[party.members[k]];
-    enter(moving, moving.plan->plan.steps()[moving.step], call);
+    if (static_cast<int>(k) < party.flying->calls()) {
+      party.calls.push_back(Context::current().slot<Ledger>().next_call());
+    }
+    enter(items[party.members[k]], party.calls.back(), begin);
   }
 }
 
@@ -188,6 +238,8 @@ void Move::State::land(Party& party) {
   while (party.flying) {
     std::vector<Tensor> results = party.flying->finish();
     party.flying.reset();
+    const auto end = std::chrono::steady_clock::now();
+    for (const int64_t call : party.calls) Context::current().slot<Ledger>().end_call(call, end);
     for (size_t k = 0; k < party.members.size(); ++k) {
       Moving& moving = items[party.members[k]];
       moving.now = std::move(results[k]);
@@ -203,30 +255,40 @@ Move& Move::operator=(Move&&) noexcept = default;
 Move::~Move() = default;
 
 Move Move::start(const DeviceMesh& mesh, std::vector<MoveItem> items, const MoveOptions& options) {
-  internal_check(mesh.coordinate().has_value(), "a Move on a rank outside the mesh");
   auto state = std::make_unique<State>();
   state->mesh = mesh;
   state->op = options.op;
   state->of = options.of;
   state->cause = options.cause;
   state->site = options.site;
+  state->scope = Context::current().slot<internal::CurrentCommunication>().scope;
   auto& plans = Context::current().slot<PlanCache>();
   for (MoveItem& item : items) {
     if (state->label.empty()) state->label = item.label;
     Moving moving;
     moving.plan = plans.get(item.from, item.to, mesh);
     moving.now = item.local;
-    if (item.into.defined()) {
+    if (mesh.coordinate() && item.into.defined()) {
       check_into(item, mesh);
       moving.into_version = item.into.storage()->version();
     }
     moving.item = std::move(item);
+    check_wire_dtype(moving.dtype(), moving.wire_dtype());
+    if (state->scope != nullptr) check_scope(moving.plan->plan, moving.wire_dtype(), options);
     state->items.push_back(std::move(moving));
   }
   if (state->label.empty()) state->label = options.op;
+  if (!mesh.coordinate()) return Move(std::move(state));
   state->form_parties();
   for (State::Party& party : state->parties) state->issue(party);
   return Move(std::move(state));
+}
+
+bool Move::ready() const {
+  internal_check(state_ != nullptr, "a Move that was finished was asked whether it is ready");
+  return std::ranges::all_of(state_->parties, [](const State::Party& party) {
+    return !party.flying || party.flying->ready();
+  });
 }
 
 std::vector<Tensor> Move::finish() {
@@ -234,19 +296,37 @@ std::vector<Tensor> Move::finish() {
   const std::unique_ptr<State> state = std::move(state_);
   for (State::Party& party : state->parties) state->land(party);
   std::vector<Tensor> results;
+  if (!state->mesh.coordinate()) {
+    results.resize(state->items.size());
+    return results;
+  }
   for (Moving& moving : state->items) {
     // Pieces without elements need no step, but have a shape.
     const Shape shape = moving.item.to.local_shape(*state->mesh.coordinate());
     if (!(moving.now.shape() == shape)) moving.now = moving.now.reshape(shape);
     const Tensor& into = moving.item.into;
     if (into.defined()) {
-      if (moving.now.storage() != into.storage()) kernels::copy(moving.now, into);
+      if (moving.now.storage() != into.storage()) copy_cast(moving.now, into);
       into.storage()->restore_version(moving.into_version);
       moving.now = into;
     }
-    results.push_back(std::move(moving.now));
+    results.push_back(moving.now.to(moving.dtype()));
   }
   return results;
+}
+
+MoveForecast forecast_move(const Layout& from, const Layout& to, const DeviceMesh& mesh) {
+  const auto made = Context::current().slot<PlanCache>().get(from, to, mesh);
+  MoveForecast forecast{.is_free = made->plan.is_free(),
+                        .payload = made->plan.payload(),
+                        .most_received = made->plan.most_received()};
+  for (size_t i = 0; i < made->plan.steps().size(); ++i) {
+    const bool local = !communicates(made->plan.steps()[i]);
+    forecast.is_free = forecast.is_free && local;
+    forecast.shares_memory = forecast.shares_memory && local && i < made->mine.size() &&
+                             internal::aliases(made->mine[i]);
+  }
+  return forecast;
 }
 
 Tensor move_local(const DeviceMesh& mesh, const MoveItem& item, const MoveOptions& options) {

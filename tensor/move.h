@@ -2,10 +2,17 @@
 // call per step where their plans have the same kinds of steps on the same groups (all-reduces are
 // one call each); dtypes may differ. Works on the tensors' memory where it can: nothing is packed
 // where the pieces that a rank sends or receives lie one after the other.
+//
+// With a wire dtype what communicates is cast before the first collective of its plan, and the
+// result cast back. So every element of the result was rounded to the wire dtype once, whether it
+// crossed the wire or stayed: replicas are alike. In a reduction every rank's term is rounded, the
+// terms are summed as the Comm does (16-bit types in float32, rounded once to the wire dtype). A
+// plan that sends nothing, on any rank, rounds nothing.
 
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,13 +26,16 @@
 namespace dtensor {
 
 struct MoveItem {
-  Tensor local;  // this rank's piece of `from`; may be strided
+  Tensor local;  // this rank's piece of `from`; may be strided. Undefined outside its mesh
   Layout from;
   Layout to;
   // Contiguous memory for the result, where given. Its version stays: it is memory that had these
   // values before, or that nobody has read.
   Tensor into = {};
   std::string label = {};  // a parameter's name; the first is the label of the Comm call
+  // What is sent, where another dtype than the tensor's. ArgumentError unless both are floating.
+  std::optional<DType> wire_dtype = {};
+  DType dtype = DType::kFloat32;  // where `local` is undefined
 };
 
 struct MoveOptions {
@@ -37,13 +47,17 @@ struct MoveOptions {
 
 class Move {
  public:
-  // Enters the ledger and issues what it can without waiting. Called by every rank of the mesh.
+  // Enters the ledger and issues what it can without waiting. Called by every rank of the mesh; on
+  // a rank outside it does nothing but check.
+  // PlacementError inside NoCommunication, where anything would be sent.
   static Move start(const DeviceMesh& mesh, std::vector<MoveItem> items,
                     const MoveOptions& options);
   // Waits and returns the new local tensors, contiguous but where one aliases its input: where
-  // nothing had to move and no `into` was given. Plans of several communicating steps go on here.
-  // Once; throws CommError.
+  // nothing had to move and no `into` was given; undefined outside the mesh. Plans of several
+  // communicating steps go on here. Once; throws CommError.
   std::vector<Tensor> finish();
+  // Without blocking: would finish() return at once, but for steps that are not issued yet?
+  bool ready() const;
 
   // A Move that goes without finish() lets its messages run out; their memory is kept.
   Move(Move&&) noexcept;
@@ -58,5 +72,14 @@ class Move {
 
 // start and finish of one tensor.
 Tensor move_local(const DeviceMesh& mesh, const MoveItem& item, const MoveOptions& options);
+
+// What a move of one tensor would do, in elements.
+struct MoveForecast {
+  bool is_free = true;        // no rank sends anything
+  bool shares_memory = true;  // without `into` this rank's result is its input
+  int64_t payload = 0;
+  int64_t most_received = 0;  // by the rank that receives most
+};
+MoveForecast forecast_move(const Layout& from, const Layout& to, const DeviceMesh& mesh);
 
 }  // namespace dtensor

@@ -38,10 +38,9 @@ void check_can_move(const DTensor& t, const Layout& to) {
   }
 }
 
-// The gradient goes straight to the source's placement on the mesh dims that moved; elsewhere a
-// Partial one passes where the source is R.
-std::vector<DTensor> adjoint(const DTensor& grad, const Layout& from, const Layout& to,
-                             std::string_view op, CallSite site) {
+// Where the gradient of a moved tensor goes: straight to the source's placement on the mesh dims
+// that moved; elsewhere a Partial one passes where the source is R.
+Layout adjoint_of(const Layout& grad, const Layout& from, const Layout& to, std::string_view op) {
   for (int m = 0; m < from.mesh().ndim(); ++m) {
     for (const Placement p : {from.placement(m), to.placement(m)}) {
       if (!p.is_partial() || p.op() == PartialOp::kSum) continue;
@@ -53,40 +52,132 @@ std::vector<DTensor> adjoint(const DTensor& grad, const Layout& from, const Layo
   }
   Layout target = internal::dual(from, from, false, op);
   for (int m = 0; m < from.mesh().ndim(); ++m) {
-    const Placement p = grad.layout().placement(m);
+    const Placement p = grad.placement(m);
     if (p.is_partial() && from.placement(m).is_replicate() && !moved(from, to, m)) {
       target = target.with(m, p);
     }
   }
-  return {internal::move_grad(grad, target, "redistribute", op, site)};
+  return target;
 }
 
-}  // namespace
+// Who asked, kept for backward.
+struct Asked {
+  std::string op;
+  Cause cause = Cause::kExplicit;
+  std::string of;
+  CallSite site;
+  std::optional<DType> wire_dtype;
+  std::optional<DType> grad_wire_dtype;
 
-DTensor redistribute(const DTensor& t, const Layout& to, const MoveOptions& options) {
-  if (t.layout() == to) return t;
-  check_can_move(t, to);
-  if (equal_boundaries(t.layout(), to)) return t;
-  DTensor out;
-  if (t.has_local()) {
-    const MoveItem item{.local = t.local_tensor(), .from = t.layout(), .to = to};
-    out = DTensor(move_local(t.mesh(), item, options), to, t.mesh());
-  } else {
-    static_cast<void>(plan(t.layout(), to));  // the same errors as inside the mesh
-    out = DTensor(t.dtype(), to, t.mesh());
+  Asked(const MoveOptions& o, const RedistributeOptions& r)
+      : op(o.op),
+        cause(o.cause),
+        of(o.of),
+        site(o.site),
+        wire_dtype(r.wire_dtype),
+        grad_wire_dtype(r.grad_wire_dtype) {}
+  explicit Asked(const RedistributeOptions& r) : Asked(MoveOptions{.site = r.site}, r) {}
+};
+
+struct Route {
+  Layout from;
+  Layout to;
+};
+
+// The gradients of a list that moved together move together.
+std::vector<DTensor> adjoint(std::span<const DTensor> grads, std::span<const Route> routes,
+                             const DeviceMesh& mesh, const Asked& asked) {
+  std::vector<DTensor> out(grads.size());
+  std::vector<MoveItem> items;
+  std::vector<size_t> moving;
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (!grads[i].defined()) continue;
+    const Layout& from = grads[i].layout();
+    const Layout to = adjoint_of(from, routes[i].from, routes[i].to, asked.op);
+    if (from == to || equal_boundaries(from, to)) {
+      out[i] = grads[i];
+      continue;
+    }
+    items.push_back({.local = internal::local_or_none(grads[i]),
+                     .from = from,
+                     .to = to,
+                     .wire_dtype = asked.grad_wire_dtype,
+                     .dtype = grads[i].dtype()});
+    moving.push_back(i);
   }
-  record(options.op, {&t, 1}, {&out, 1},
-         [from = t.layout(), to, op = std::string(options.op), site = options.site](
-             std::span<const DTensor> grads) { return adjoint(grads[0], from, to, op, site); },
-         {.passes_partial = true, .site = options.site});
+  if (moving.empty()) return out;
+  std::vector<Layout> to;
+  for (const MoveItem& item : items) to.push_back(item.to);
+  const MoveOptions options{
+      .op = "redistribute", .cause = Cause::kAdjoint, .of = asked.op, .site = asked.site};
+  std::vector<Tensor> moved = Move::start(mesh, std::move(items), options).finish();
+  for (size_t k = 0; k < moving.size(); ++k) {
+    const DType dtype = grads[moving[k]].dtype();
+    out[moving[k]] = internal::placed(std::move(moved[k]), dtype, to[k], mesh);
+  }
   return out;
 }
 
-DTensor redistribute(const DTensor& t, const Layout& to, CallSite site) {
-  return redistribute(t, to, MoveOptions{.site = site});
+// Issues the moves of a list; what it makes of the moved pieces is the list of tensors.
+Pending<std::vector<DTensor>> start(std::span<const DTensor> ts, std::span<const Layout> to,
+                                    const Asked& asked) {
+  if (ts.size() != to.size()) {
+    throw ArgumentError("redistribute of a list: " + std::to_string(ts.size()) + " tensors, " +
+                        std::to_string(to.size()) + " layouts; give one layout for each");
+  }
+  struct List {
+    std::vector<DTensor> all;    // as given; what moves is replaced
+    std::vector<size_t> moving;  // indices into it
+    std::vector<Route> routes;   // of those
+    DeviceMesh mesh;
+    bool records = grad_enabled();
+  };
+  auto list = std::make_shared<List>();
+  list->all.assign(ts.begin(), ts.end());
+  std::vector<MoveItem> items;
+  for (size_t i = 0; i < ts.size(); ++i) {
+    const DTensor& t = ts[i];
+    if (t.layout() == to[i]) continue;
+    check_can_move(t, to[i]);
+    if (equal_boundaries(t.layout(), to[i])) continue;
+    if (!items.empty() && !(t.mesh() == list->mesh)) {
+      throw ArgumentError("redistribute of a list: " + internal::describe(t) +
+                          " lies on another mesh than " + internal::describe(ts[0]) +
+                          "; make a call for each mesh");
+    }
+    list->mesh = t.mesh();
+    list->moving.push_back(i);
+    list->routes.push_back({t.layout(), to[i]});
+    items.push_back({.local = internal::local_or_none(t),
+                     .from = t.layout(),
+                     .to = to[i],
+                     .wire_dtype = asked.wire_dtype,
+                     .dtype = t.dtype()});
+  }
+  const MoveOptions options{
+      .op = asked.op, .cause = asked.cause, .of = asked.of, .site = asked.site};
+  Move move = Move::start(list->mesh, std::move(items), options);
+  return Pending<std::vector<DTensor>>(std::move(move), [list, asked](std::vector<Tensor> moved) {
+    if (list->moving.empty()) return std::move(list->all);
+    std::vector<DTensor> in;
+    std::vector<DTensor> out;
+    for (size_t k = 0; k < list->moving.size(); ++k) {
+      in.push_back(list->all[list->moving[k]]);
+      out.push_back(
+          internal::placed(std::move(moved[k]), in.back().dtype(), list->routes[k].to, list->mesh));
+    }
+    const ScopedSlot<GradMode> mode(GradMode{list->records});
+    record(asked.op, in, out,
+           [routes = list->routes, mesh = list->mesh, asked](std::span<const DTensor> grads) {
+             return adjoint(grads, routes, mesh, asked);
+           },
+           {.passes_partial = true, .site = asked.site});
+    for (size_t k = 0; k < out.size(); ++k) list->all[list->moving[k]] = std::move(out[k]);
+    return std::move(list->all);
+  });
 }
 
-DTensor redistribute(const DTensor& t, std::span<const Placement> placements, CallSite site) {
+Layout with_all(const DTensor& t, std::span<const Placement> placements) {
   const std::vector<int> dims = all_dims(t.layout().mesh());
   if (placements.size() > dims.size()) {
     throw PlacementError("redistribute of " + internal::describe(t) + ": " +
@@ -96,15 +187,41 @@ DTensor redistribute(const DTensor& t, std::span<const Placement> placements, Ca
   }
   std::vector<Placement> all(placements.begin(), placements.end());
   all.resize(dims.size());
-  return redistribute(t, t.layout().with(dims, all), site);
+  return t.layout().with(dims, all);
 }
 
-DTensor redistribute(const DTensor& t, std::initializer_list<Placement> placements, CallSite site) {
-  return redistribute(t, std::span<const Placement>(placements.begin(), placements.size()), site);
+// One tensor that has to move.
+DTensor move_one(const DTensor& t, const Layout& to, const Asked& asked) {
+  if (t.layout() == to) return t;
+  return start({&t, 1}, {&to, 1}, asked).wait()[0];
+}
+
+}  // namespace
+
+DTensor redistribute(const DTensor& t, const Layout& to, const MoveOptions& options) {
+  if (t.layout() == to) return t;
+  return move_one(t, to, Asked(options, RedistributeOptions{}));
+}
+
+DTensor redistribute(const DTensor& t, const Layout& to, const RedistributeOptions& options) {
+  if (t.layout() == to) return t;
+  return move_one(t, to, Asked(options));
+}
+
+DTensor redistribute(const DTensor& t, std::span<const Placement> placements,
+                     const RedistributeOptions& options) {
+  return redistribute(t, with_all(t, placements), options);
+}
+
+DTensor redistribute(const DTensor& t, std::initializer_list<Placement> placements,
+                     const RedistributeOptions& options) {
+  return redistribute(t, std::span<const Placement>(placements.begin(), placements.size()),
+                      options);
 }
 
 DTensor redistribute(const DTensor& t, const MeshSlice& dims,
-                     std::initializer_list<Placement> placements, CallSite site) {
+                     std::initializer_list<Placement> placements,
+                     const RedistributeOptions& options) {
   if (!(dims.mesh == t.mesh())) {
     throw PlacementError("redistribute of " + internal::describe(t) +
                          " by a slice of another mesh, " + to_string(dims.mesh.layout()));
@@ -115,7 +232,38 @@ DTensor redistribute(const DTensor& t, const MeshSlice& dims,
                         std::to_string(dims.dims.size()) + " mesh dims; give one for each");
   }
   const std::span<const Placement> all(placements.begin(), placements.size());
-  return redistribute(t, t.layout().with(dims.dims, all), site);
+  return redistribute(t, t.layout().with(dims.dims, all), options);
+}
+
+std::vector<DTensor> redistribute(std::span<const DTensor> ts, std::span<const Layout> to,
+                                  const RedistributeOptions& options) {
+  return start(ts, to, Asked(options)).wait();
+}
+
+Pending<std::vector<DTensor>> redistribute_async(std::span<const DTensor> ts,
+                                                 std::span<const Layout> to,
+                                                 const RedistributeOptions& options) {
+  return start(ts, to, Asked(options));
+}
+
+Pending<DTensor> redistribute_async(const DTensor& t, const Layout& to,
+                                    const RedistributeOptions& options) {
+  return start({&t, 1}, {&to, 1}, Asked(options)).then<DTensor>([](std::vector<DTensor> all) {
+    return std::move(all[0]);
+  });
+}
+
+LookAhead look_ahead(const DTensor& t, const Layout& to) {
+  LookAhead ahead;
+  if (t.layout() == to) return ahead;
+  check_can_move(t, to);
+  if (equal_boundaries(t.layout(), to)) return ahead;
+  const MoveForecast forecast = forecast_move(t.layout(), to, t.mesh());
+  ahead.is_free = forecast.is_free;
+  ahead.shares_memory = forecast.shares_memory;
+  ahead.payload_bytes = forecast.payload * size_of(t.dtype());
+  ahead.most_received_bytes = forecast.most_received * size_of(t.dtype());
+  return ahead;
 }
 
 DTensor replicate(const DTensor& t, const DeviceMesh& mesh) {

@@ -1,5 +1,6 @@
 #include "dtensor/tensor/step.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -102,9 +103,11 @@ double identity_of(PartialOp op, DType dtype) {
   return 1.0;
 }
 
+bool aliases(const RankStep& mine) { return mine.have == mine.want && !mine.fill_identity; }
+
 Tensor run_local(const StepItem& item) {
   const RankStep& mine = *item.mine;
-  if (mine.have == mine.want && !mine.fill_identity) return item.in;
+  if (aliases(mine)) return item.in;
   Tensor out = result_of(item);
   if (mine.fill_identity) kernels::fill(out, identity_of(*item.step->op, out.dtype()));
   for (const Box& box : mine.keep) {
@@ -231,6 +234,10 @@ void CommStep::exchange(comm::Comm& comm, const comm::CallOptions& options) {
       kernels::copy(part_of(items_[i].in, mine.have, box), part_of(results_[i], mine.want, box));
     }
   }
+}
+
+bool CommStep::ready() const {
+  return std::ranges::all_of(works_, [](const comm::Work& work) { return work.ready(); });
 }
 
 std::vector<Tensor> CommStep::finish() {

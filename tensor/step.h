@@ -30,6 +30,8 @@ struct StepItem {
   Tensor into = {};  // memory for the result, where given
 };
 
+// Is the result of a step without messages its input itself?
+bool aliases(const RankStep& mine);
 // A step without messages. The input itself where there is nothing to do.
 Tensor run_local(const StepItem& item);
 
@@ -38,6 +40,7 @@ class CommStep {
   // Issues the step of all items (of one kind, on one group) on `comm`. `calls` in all.
   static CommStep start(comm::Comm& comm, std::vector<StepItem> items, std::string_view label);
   int calls() const { return static_cast<int>(works_.size()); }
+  bool ready() const;
   // Waits; the results by item.
   std::vector<Tensor> finish();
 

@@ -12,7 +12,7 @@ namespace {
 DTensor bring(const DTensor& x, int m, Placement wanted, int64_t unit, CallSite site) {
   Placement placement = wanted;
   if (wanted.is_shard()) placement = Shard(normalize_dim(wanted.dim(), x.ndim(), "style"));
-  return redistribute(x, x.layout().with(m, placement, unit), site);
+  return redistribute(x, x.layout().with(m, placement, unit), RedistributeOptions{.site = site});
 }
 
 // The module that a style stands at, and what its messages say of it.
