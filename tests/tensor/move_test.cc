@@ -236,21 +236,6 @@ TEST(Move, EntersWhoAskedAndWhy) {
   });
 }
 
-TEST(Ledger, KeepsTheNewestEntriesAndAllBytes) {
-  Ledger ledger;
-  const auto n = static_cast<int64_t>(Ledger::kMostEntries) + 1;
-  for (int64_t i = 0; i < n; ++i) {
-    LedgerEntry entry;
-    entry.payload_bytes = 1;
-    entry.call = i;
-    ledger.enter(entry);
-  }
-  EXPECT_EQ(ledger.payload_bytes(), n);
-  EXPECT_EQ(ledger.entries().back().call, n - 1);
-  EXPECT_EQ(ledger.dropped() + static_cast<int64_t>(ledger.entries().size()), n);
-  EXPECT_LE(ledger.entries().size(), Ledger::kMostEntries);
-}
-
 // pytorch#126616, pytorch#75373: groups of equal shapes gathered in another order are never mixed.
 TEST(Move, RanksThatGatherDifferentGroupsAreTold) {
   EXPECT_THROW(run_ranks(2,
