@@ -41,7 +41,8 @@ struct DeviceMesh::State {
   MeshLayout layout;
   std::optional<Coordinate> coordinate;
   int64_t number = 0;
-  std::map<std::vector<int>, std::unique_ptr<comm::Comm>> groups;  // by dims
+  std::map<std::vector<int>, std::unique_ptr<comm::Comm>> groups;           // by dims
+  std::map<std::vector<int>, std::unique_ptr<comm::Comm>> groups_of_ranks;  // by ranks
 };
 
 DeviceMesh::DeviceMesh() = default;
@@ -123,6 +124,17 @@ comm::Comm& DeviceMesh::group(std::span<const int> dims) const {
   if (state_->number > 0) name += " of mesh " + std::to_string(state_->number);
   auto made = state_->root->group(layout().group(*state_->coordinate, dims), name);
   return *state_->groups.emplace(std::move(key), std::move(made)).first->second;
+}
+
+comm::Comm& DeviceMesh::group_of_ranks(std::span<const int> ranks) const {
+  internal_check(defined(), "a group of no mesh was asked for");
+  std::vector<int> key(ranks.begin(), ranks.end());
+  const auto& made = state_->groups_of_ranks;
+  if (const auto it = made.find(key); it != made.end()) return *it->second;
+  // No mesh dim has such a name, so that it differs from all of group().
+  const std::string name = "(ranks) of mesh " + std::to_string(state_->number);
+  auto group = state_->root->group(key, name);
+  return *state_->groups_of_ranks.emplace(std::move(key), std::move(group)).first->second;
 }
 
 comm::Comm& DeviceMesh::root() const {

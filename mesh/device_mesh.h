@@ -52,6 +52,10 @@ class DeviceMesh {
   // The Comm of this rank's group over `dims` (indices, in shard order), ordered as
   // MeshLayout::group. Made on first use, without a message; kept.
   comm::Comm& group(std::span<const int> dims) const;
+  // The Comm of any ranks of the root, ascending, of this mesh and of others: what moves between
+  // meshes goes over. Made on first use by each of these ranks, without a message; kept with this
+  // mesh. ArgumentError where this rank is not among them.
+  comm::Comm& group_of_ranks(std::span<const int> ranks) const;
   comm::Comm& root() const;
 
   friend bool operator==(const DeviceMesh& a, const DeviceMesh& b);

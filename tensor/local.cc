@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "dtensor/base/error.h"
+#include "dtensor/tensor/agreed_shape.h"
 #include "dtensor/tensor/autograd.h"
 #include "dtensor/tensor/backward.h"
 #include "dtensor/tensor/dtensor_impl.h"
 #include "dtensor/tensor/move.h"
+#include "dtensor/tensor/redistribute.h"
 
 namespace dtensor {
 namespace {
@@ -109,6 +111,31 @@ DTensor from_local(const DTensor& piece, const DeviceMesh& mesh, const Layout& l
          },
          {.passes_partial = true});
   return out;
+}
+
+DTensor from_local(const DTensor& piece, const DeviceMesh& mesh,
+                   std::span<const Placement> placements, const FromLocalOptions& options) {
+  if (!options.shape.agrees() && !options.shape.shape()) {
+    throw ArgumentError("from_local of " + internal::describe(piece) +
+                        " by placements: the global shape is not stated. Use {.shape = {...}}, or "
+                        "{.shape = kAgree} to let the ranks exchange their sizes");
+  }
+  const Shape shape = options.shape.agrees()
+                          ? internal::agreed_shape(piece, mesh, placements, options.site)
+                          : *options.shape.shape();
+  return from_local(piece, mesh, Layout(mesh.layout(), shape, placements),
+                    {.grad = options.grad, .site = options.site});
+}
+
+DTensor from_local(const DTensor& piece, const DeviceMesh& mesh,
+                   std::initializer_list<Placement> placements, const FromLocalOptions& options) {
+  return from_local(piece, mesh, std::span(placements.begin(), placements.size()), options);
+}
+
+DTensor full_tensor(const DTensor& t, const LocalOptions& options) {
+  check_inside("full_tensor", t);
+  const MoveOptions asked{.op = "full_tensor", .site = options.site};
+  return local(redistribute(t, Layout::replicated(t.layout().mesh(), t.shape()), asked), options);
 }
 
 Tensor full(const DTensor& t, CallSite site) {

@@ -103,6 +103,23 @@ TEST(DeviceMesh, EqualMeshesHaveGroupsOfTheirOwn) {
   });
 }
 
+TEST(DeviceMesh, KeepsGroupsOfAnyRanksOfItsRoot) {
+  run_ranks(4, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"x", 2}}, {2, 0});
+    const DeviceMesh again(comm, {{"x", 2}}, {2, 0});
+    const std::vector<int> three{0, 2, 3};
+    if (comm.rank() == 1) {
+      EXPECT_THROW(static_cast<void>(mesh.group_of_ranks(three)), ArgumentError);
+      return;
+    }
+    comm::Comm& group = mesh.group_of_ranks(three);
+    EXPECT_EQ(&mesh.group_of_ranks(three), &group);
+    EXPECT_NE(&again.group_of_ranks(three), &group);
+    EXPECT_EQ(comm.counters().calls, 0);
+    EXPECT_EQ(members(group, comm.rank()), (Ints{0, 2, 3}));
+  });
+}
+
 TEST(DeviceMesh, ARankMayBeOutside) {
   run_ranks(3, [](comm::Comm& comm) {
     const DeviceMesh mesh(comm, {{"x", 2}}, {2, 0});

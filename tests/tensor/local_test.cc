@@ -181,6 +181,96 @@ TEST(FromLocal, ChecksThisRanksShapeWithoutAMessage) {
   });
 }
 
+// pytorch#110762, pytorch#172812: an exchange only where it is asked for by name.
+TEST(FromLocal, AgreesOnTheShapeWhereAsked) {
+  run_ranks(6, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"a", 2}, {"b", 3, {1, 0, 2}}}, {5, 3, 1, 0, 2, 4});
+    const std::vector<std::vector<Placement>> all{{Shard(0), Shard(1)},    {Shard(0), Shard(0)},
+                                                  {Replicate(), Shard(1)}, {Shard(1)},
+                                                  {Partial(), Shard(0)},   {}};
+    for (const auto& placements : all) {
+      const Layout layout(mesh.layout(), {7, 5}, placements);
+      const DTensor piece(Tensor::zeros(layout.local_shape(*mesh.coordinate())));
+      ledger().clear();
+      const DTensor t = from_local(piece, mesh, placements, {.shape = kAgree});
+      EXPECT_EQ(t.layout(), layout) << to_string(layout);
+      ASSERT_EQ(ledger().entries().size(), 1U);
+      EXPECT_EQ(ledger().entries()[0].op, "from_local");
+      EXPECT_EQ(ledger().payload_bytes(), 5 * 6 * 80);
+      const int64_t calls = comm.counters().calls;
+      EXPECT_EQ(from_local(piece, mesh, placements, {.shape = {7, 5}}).layout(), layout);
+      EXPECT_EQ(comm.counters().calls, calls) << "a given shape needs no message";
+    }
+    const DTensor scalar(Tensor::zeros({}));
+    EXPECT_EQ(from_local(scalar, mesh, {Partial()}, {.shape = kAgree}).shape(), Shape{});
+    EXPECT_THROW(static_cast<void>(from_local(scalar, mesh, {Partial()}, {})), ArgumentError);
+  });
+}
+
+TEST(FromLocal, TellsTheRightSizesOnEveryRankWhereTheyDoNotAgree) {
+  const auto found = [](const Tensor& piece, const DeviceMesh& mesh, Placement p) {
+    try {
+      static_cast<void>(from_local(DTensor(piece), mesh, {p}, {.shape = kAgree}));
+    } catch (const ArgumentError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  std::vector<std::vector<std::string>> texts(4);
+  run_ranks(5, [&](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"x", 4}});
+    if (comm.rank() == 4) {
+      const std::string text = found(Tensor::zeros({3, 2}), mesh, Shard(0));
+      EXPECT_NE(text.find("outside"), std::string::npos) << text;
+      return;
+    }
+    const auto r = static_cast<size_t>(comm.rank());
+    const int rows[] = {3, 3, 3, 1};  // 10 rows are 3, 2, 3, 2
+    texts[r].push_back(found(Tensor::zeros({rows[r], 2}), mesh, Shard(0)));
+    texts[r].push_back(found(Tensor::zeros({rows[r], 2}), mesh, Replicate()));
+    texts[r].push_back(found(Tensor::zeros(r == 2 ? Shape{4} : Shape{2, 2}), mesh, Replicate()));
+    texts[r].push_back(
+        found(Tensor::zeros({2}, r == 2 ? DType::kInt32 : DType::kFloat32), mesh, Replicate()));
+    // The Comm is as it was.
+    EXPECT_EQ(found(Tensor::zeros({2}), mesh, Shard(0)), "");
+  });
+  for (size_t r = 1; r < 4; ++r) EXPECT_EQ(texts[r], texts[0]);
+  const std::string& text = texts[0][0];
+  for (const char* part : {"[10,2]", "rank 1 needs [2,2] and has [3,2]",
+                           "rank 3 needs [2,2] and has [1,2]", "[x:S(0)]"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  }
+  EXPECT_EQ(text.find("rank 0"), std::string::npos) << text;
+  for (const std::string& t : texts[0]) EXPECT_NE(t, "");
+}
+
+TEST(FullTensor, GivesTheWholeValueWithItsGradient) {
+  run_ranks(3, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"x", 3}});
+    DTensor t = distribute(Tensor::arange(5), mesh, {Shard(0)});
+    t.set_requires_grad(true);
+    EXPECT_THROW(static_cast<void>(full_tensor(t)), PlacementError) << "nothing is guessed";
+    const auto gradient = [&](GradPlacement stated) {
+      t.set_grad({});
+      const DTensor whole = full_tensor(t, {.grad = stated});
+      EXPECT_FALSE(whole.mesh().defined());
+      EXPECT_EQ(values(whole), (Floats{0, 1, 2, 3, 4}));
+      const float factor = stated == GradPlacement::kPartial ? float(comm.rank()) : 4.0F;
+      total(scale(whole, factor)).backward();
+      return values(t.grad());
+    };
+    const Floats same(static_cast<size_t>(t.local_tensor().numel()), 4.0F);
+    const Floats sum(static_cast<size_t>(t.local_tensor().numel()), 0.0F + 1 + 2);
+    EXPECT_EQ(gradient(GradPlacement::kReplicated), same);
+    ledger().clear();
+    EXPECT_EQ(gradient(GradPlacement::kPartial), sum);
+    ASSERT_EQ(ledger().entries().size(), 2U);
+    EXPECT_EQ(ledger().entries()[0].op, "full_tensor");
+    EXPECT_EQ(ledger().entries()[1].kind, StepKind::kReduceScatter);
+    EXPECT_EQ(ledger().entries()[1].of, "full_tensor");
+  });
+}
+
 TEST(FromLocal, RefusesATensorThatIsOnAMesh) {
   run_ranks(2, [](comm::Comm& comm) {
     const DeviceMesh mesh(comm, {{"x", 2}});
