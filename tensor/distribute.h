@@ -3,5 +3,7 @@
 #pragma once
 
 #include "dtensor/tensor/factory.h"
+#include "dtensor/tensor/from_rank.h"
 #include "dtensor/tensor/local.h"
 #include "dtensor/tensor/redistribute.h"
+#include "dtensor/tensor/state_dict.h"

@@ -11,6 +11,7 @@ namespace dtensor {
 namespace {
 
 std::string dims_text(const LedgerEntry& e) {
+  if (!(e.from.mesh() == e.to.mesh())) return "two meshes";
   std::string dims;
   for (const int m : e.mesh_dims) dims += (dims.empty() ? "" : ",") + e.from.mesh().name(m);
   return dims;

@@ -31,8 +31,8 @@ struct LedgerEntry {
   using Time = std::chrono::steady_clock::time_point;
 
   StepKind kind = StepKind::kLocal;
-  std::vector<int> mesh_dims;
-  std::string op;  // who asked: "redistribute", "cross_entropy", "leaf", "fsdp"
+  std::vector<int> mesh_dims;  // none of what goes from one mesh to another
+  std::string op;              // who asked: "redistribute", "cross_entropy", "leaf", "fsdp"
   Layout from;
   Layout to;
   DType dtype = DType::kFloat32;       // of the tensor
@@ -88,7 +88,7 @@ struct LedgerSum {
   CallSite site;
   Cause cause = Cause::kExplicit;
   StepKind kind = StepKind::kLocal;
-  std::string mesh_dims;  // "dp,tp"
+  std::string mesh_dims;  // "dp,tp"; "two meshes" of what goes from one to another
   int64_t entries = 0;
   int64_t calls = 0;
   int64_t payload_bytes = 0;

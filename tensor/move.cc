@@ -35,9 +35,8 @@ class PlanCache {
     if (const auto it = plans_.find(key); it != plans_.end()) return it->second;
     auto made = std::make_shared<RankPlan>();
     made->plan = plan(from, to);
-    const int steps = mesh.coordinate() ? static_cast<int>(made->plan.steps().size()) : 0;
-    for (int i = 0; i < steps; ++i) {
-      made->mine.push_back(made->plan.rank_step(i, *mesh.coordinate()));
+    for (int i = 0; i < static_cast<int>(made->plan.steps().size()); ++i) {
+      made->mine.push_back(made->plan.rank_step(i, mesh.rank()));
     }
     if (plans_.size() >= kMost) plans_.clear();
     plans_.emplace(key, made);
@@ -77,20 +76,31 @@ bool same_calls(const ReshardPlan& a, const ReshardPlan& b) {
   for (; i < a.steps().size() && j < b.steps().size(); i = next(a, i + 1), j = next(b, j + 1)) {
     const ReshardStep& x = a.steps()[i];
     const ReshardStep& y = b.steps()[j];
-    if (x.kind != y.kind || x.mesh_dims != y.mesh_dims || x.op != y.op || x.to_only != y.to_only) {
+    if (x.kind != y.kind || x.mesh_dims != y.mesh_dims || x.op != y.op ||
+        x.from_only != y.from_only || x.to_only != y.to_only ||
+        x.is_between_meshes() != y.is_between_meshes()) {
+      return false;
+    }
+    if (x.is_between_meshes() ? *x.ranks != *y.ranks : !(x.from.mesh() == y.from.mesh())) {
       return false;
     }
   }
   return i == a.steps().size() && j == b.steps().size();
 }
 
-void check_into(const MoveItem& item, const DeviceMesh& mesh) {
-  const Shape want = item.to.local_shape(*mesh.coordinate());
-  if (item.into.is_contiguous() && item.into.shape() == want &&
-      item.into.dtype() == item.local.dtype()) {
+// The shape of this rank's result; none outside the mesh of `to`.
+std::optional<Shape> result_shape(const MoveItem& item, const DeviceMesh& mesh) {
+  const auto at = item.to.mesh().coordinate_of(mesh.rank());
+  if (!at) return std::nullopt;
+  return item.to.local_shape(*at);
+}
+
+void check_into(const MoveItem& item, const DeviceMesh& mesh, DType dtype) {
+  const Shape want = *result_shape(item, mesh);
+  if (item.into.is_contiguous() && item.into.shape() == want && item.into.dtype() == dtype) {
     return;
   }
-  throw ArgumentError("Move: the memory given for " + std::string(name_of(item.local.dtype())) +
+  throw ArgumentError("Move: the memory given for " + std::string(name_of(dtype)) +
                       to_string(want) + " is " + std::string(name_of(item.into.dtype())) +
                       to_string(item.into.shape()) +
                       (item.into.is_contiguous() ? "" : ", not contiguous"));
@@ -100,25 +110,34 @@ void check_into(const MoveItem& item, const DeviceMesh& mesh) {
 struct Moving {
   MoveItem item;
   std::shared_ptr<const RankPlan> plan;
-  Tensor now;
+  Tensor now;  // undefined where this rank holds nothing
+  DType now_dtype = DType::kFloat32;
   size_t step = 0;  // the next one
   uint64_t into_version = 0;
 
   DType dtype() const { return item.local.defined() ? item.local.dtype() : item.dtype; }
   DType wire_dtype() const { return item.wire_dtype.value_or(dtype()); }
   bool done() const { return step == plan->plan.steps().size(); }
+  const ReshardStep& next() const { return plan->plan.steps()[step]; }
+  const RankStep& mine() const { return plan->mine[step]; }
   StepItem step_item() const {
-    const bool last = step + 1 == plan->plan.steps().size() && now.dtype() == dtype();
-    return {&plan->plan.steps()[step], &plan->mine[step], now, last ? item.into : Tensor()};
+    const bool last = step + 1 == plan->plan.steps().size() && now_dtype == dtype();
+    return {&next(), &mine(), now, last ? item.into : Tensor(), now_dtype};
   }
-  // Runs local steps up to the next one in which this rank communicates, and gets ready for that.
+  void end_step(Tensor result) {
+    now = std::move(result);
+    ++step;
+  }
+  // Runs local steps up to the next one that communicates.
   void run_local_steps() {
-    for (; !done(); ++step) {
-      if (!plan->mine[step].takes_part()) continue;
-      if (communicates(plan->plan.steps()[step])) break;
-      now = internal::run_local(step_item());
+    while (!done() && !communicates(next())) {
+      end_step(mine().takes_part() ? internal::run_local(step_item()) : Tensor());
     }
-    if (!done()) now = now.to(wire_dtype());
+  }
+  // What communicates has the dtype of the wire.
+  void cast_for_wire() {
+    now_dtype = wire_dtype();
+    if (now.defined()) now = now.to(now_dtype);
   }
 };
 
@@ -144,11 +163,12 @@ void copy_cast(const Tensor& src, const Tensor& dst) {
 void check_scope(const ReshardPlan& plan, DType dtype, const MoveOptions& options) {
   for (const ReshardStep& step : plan.steps()) {
     if (!communicates(step)) continue;
-    return internal::check_may_communicate(options.op, options.site,
-                                           "an " + std::string(name_of(step.kind)) + " of " +
-                                               std::to_string(step.payload * size_of(dtype)) +
-                                               " bytes on " +
-                                               names_of(step.mesh_dims, step.from.mesh()));
+    return internal::check_may_communicate(
+        options.op, options.site,
+        "an " + std::string(name_of(step.kind)) + " of " +
+            std::to_string(step.payload * size_of(dtype)) + " bytes " +
+            (step.is_between_meshes() ? "between two meshes"
+                                      : "on " + names_of(step.mesh_dims, step.from.mesh())));
   }
 }
 
@@ -174,6 +194,8 @@ struct Move::State {
   void form_parties();
   void issue(Party& party);
   void land(Party& party);
+  comm::Comm& comm_of(const ReshardStep& step) const;
+  void enter(Party& party, int calls, LedgerEntry::Time begin) const;
   void enter(const Moving& moving, int64_t call, LedgerEntry::Time begin) const;
 };
 
@@ -213,23 +235,51 @@ void Move::State::enter(const Moving& moving, int64_t call, LedgerEntry::Time be
   ledger.enter(std::move(entry));
 }
 
-// Runs local steps, then issues the collective that is next, if there is one.
-void Move::State::issue(Party& party) {
-  std::vector<StepItem> step;
-  for (const size_t i : party.members) {
-    items[i].run_local_steps();
-    if (!items[i].done()) step.push_back(items[i].step_item());
-  }
-  if (step.empty()) return;
-  const std::vector<int>& dims = step.front().step->mesh_dims;
-  const auto begin = std::chrono::steady_clock::now();
-  party.flying = CommStep::start(mesh.group(dims), std::move(step), label);
+comm::Comm& Move::State::comm_of(const ReshardStep& step) const {
+  if (step.is_between_meshes()) return mesh.group_of_ranks(*step.ranks);
+  internal_check(step.from.mesh().ranks() == mesh.layout().ranks(), "a step on another mesh");
+  return mesh.group(step.mesh_dims);
+}
+
+// Enters the party's step, which moves in `calls` calls.
+void Move::State::enter(Party& party, int calls, LedgerEntry::Time begin) const {
   party.calls.clear();
   for (size_t k = 0; k < party.members.size(); ++k) {
-    if (static_cast<int>(k) < party.flying->calls()) {
+    const Moving& moving = items[party.members[k]];
+    const int rank = mesh.rank();
+    if (!moving.next().from.mesh().contains(rank) && !moving.next().to.mesh().contains(rank)) {
+      continue;
+    }
+    if (static_cast<int>(k) < calls || party.calls.empty()) {
       party.calls.push_back(Context::current().slot<Ledger>().next_call());
     }
-    enter(items[party.members[k]], party.calls.back(), begin);
+    enter(moving, party.calls.back(), begin);
+  }
+}
+
+// Runs local steps, then issues the collective that is next, if there is one. What other ranks of
+// the mesh do is entered, too: the ledgers of all are alike.
+void Move::State::issue(Party& party) {
+  while (true) {
+    for (const size_t i : party.members) items[i].run_local_steps();
+    const Moving& first = items[party.members.front()];
+    if (first.done()) return;
+    const auto begin = std::chrono::steady_clock::now();
+    if (first.mine().takes_part()) {
+      std::vector<StepItem> step;
+      for (const size_t i : party.members) {
+        items[i].cast_for_wire();
+        step.push_back(items[i].step_item());
+      }
+      comm::Comm& comm = comm_of(first.next());
+      party.flying = CommStep::start(comm, std::move(step), label);
+      return enter(party, party.flying->calls(), begin);
+    }
+    enter(party, internal::calls_of(first.next().kind, party.members.size()), begin);
+    for (const size_t i : party.members) {
+      items[i].cast_for_wire();
+      items[i].end_step(items[i].mine().holds_after ? items[i].now : Tensor());
+    }
   }
 }
 
@@ -241,9 +291,7 @@ void Move::State::land(Party& party) {
     const auto end = std::chrono::steady_clock::now();
     for (const int64_t call : party.calls) Context::current().slot<Ledger>().end_call(call, end);
     for (size_t k = 0; k < party.members.size(); ++k) {
-      Moving& moving = items[party.members[k]];
-      moving.now = std::move(results[k]);
-      ++moving.step;
+      items[party.members[k]].end_step(std::move(results[k]));
     }
     issue(party);
   }
@@ -268,8 +316,9 @@ Move Move::start(const DeviceMesh& mesh, std::vector<MoveItem> items, const Move
     Moving moving;
     moving.plan = plans.get(item.from, item.to, mesh);
     moving.now = item.local;
-    if (mesh.coordinate() && item.into.defined()) {
-      check_into(item, mesh);
+    moving.now_dtype = item.local.defined() ? item.local.dtype() : item.dtype;
+    if (item.into.defined() && result_shape(item, mesh)) {
+      check_into(item, mesh, moving.now_dtype);
       moving.into_version = item.into.storage()->version();
     }
     moving.item = std::move(item);
@@ -278,7 +327,6 @@ Move Move::start(const DeviceMesh& mesh, std::vector<MoveItem> items, const Move
     state->items.push_back(std::move(moving));
   }
   if (state->label.empty()) state->label = options.op;
-  if (!mesh.coordinate()) return Move(std::move(state));
   state->form_parties();
   for (State::Party& party : state->parties) state->issue(party);
   return Move(std::move(state));
@@ -296,14 +344,16 @@ std::vector<Tensor> Move::finish() {
   const std::unique_ptr<State> state = std::move(state_);
   for (State::Party& party : state->parties) state->land(party);
   std::vector<Tensor> results;
-  if (!state->mesh.coordinate()) {
-    results.resize(state->items.size());
-    return results;
-  }
   for (Moving& moving : state->items) {
+    const auto shape = result_shape(moving.item, state->mesh);
+    if (!shape) {
+      results.emplace_back();
+      continue;
+    }
     // Pieces without elements need no step, but have a shape.
-    const Shape shape = moving.item.to.local_shape(*state->mesh.coordinate());
-    if (!(moving.now.shape() == shape)) moving.now = moving.now.reshape(shape);
+    internal_check(moving.now.defined() || shape->numel() == 0, "a plan left a rank without data");
+    if (!moving.now.defined()) moving.now = Tensor::empty(*shape, moving.dtype());
+    if (!(moving.now.shape() == *shape)) moving.now = moving.now.reshape(*shape);
     const Tensor& into = moving.item.into;
     if (into.defined()) {
       if (moving.now.storage() != into.storage()) copy_cast(moving.now, into);
@@ -320,11 +370,12 @@ MoveForecast forecast_move(const Layout& from, const Layout& to, const DeviceMes
   MoveForecast forecast{.is_free = made->plan.is_free(),
                         .payload = made->plan.payload(),
                         .most_received = made->plan.most_received()};
+  const int rank = mesh.rank();
+  if (!from.mesh().contains(rank) || !to.mesh().contains(rank)) forecast.shares_memory = false;
   for (size_t i = 0; i < made->plan.steps().size(); ++i) {
     const bool local = !communicates(made->plan.steps()[i]);
     forecast.is_free = forecast.is_free && local;
-    forecast.shares_memory = forecast.shares_memory && local && i < made->mine.size() &&
-                             internal::aliases(made->mine[i]);
+    forecast.shares_memory = forecast.shares_memory && local && internal::aliases(made->mine[i]);
   }
   return forecast;
 }

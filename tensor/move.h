@@ -1,7 +1,8 @@
-// Move: runs ReshardPlans on local tensors, below autograd. A list of tensors moves in one Comm
-// call per step where their plans have the same kinds of steps on the same groups (all-reduces are
-// one call each); dtypes may differ. Works on the tensors' memory where it can: nothing is packed
-// where the pieces that a rank sends or receives lie one after the other.
+// Move: runs ReshardPlans on local tensors, below autograd, on one mesh or between two. A list of
+// tensors moves in one Comm call per step where their plans have the same kinds of steps on the
+// same groups (all-reduces are one call each); dtypes may differ. Works on the tensors' memory
+// where it can: nothing is packed where the pieces that a rank sends or receives lie one after the
+// other.
 //
 // With a wire dtype what communicates is cast before the first collective of its plan, and the
 // result cast back. So every element of the result was rounded to the wire dtype once, whether it
@@ -47,14 +48,16 @@ struct MoveOptions {
 
 class Move {
  public:
-  // Enters the ledger and issues what it can without waiting. Called by every rank of the mesh; on
-  // a rank outside it does nothing but check.
+  // Enters the ledger and issues what it can without waiting. Called by every rank of the mesh, and
+  // between two meshes by those of both; on others it does nothing but check.
+  //   mesh   that of the items' `from` or, where their `from` has no DeviceMesh, of `to`; what goes
+  //          between meshes moves on its group_of_ranks()
   // PlacementError inside NoCommunication, where anything would be sent.
   static Move start(const DeviceMesh& mesh, std::vector<MoveItem> items,
                     const MoveOptions& options);
   // Waits and returns the new local tensors, contiguous but where one aliases its input: where
-  // nothing had to move and no `into` was given; undefined outside the mesh. Plans of several
-  // communicating steps go on here. Once; throws CommError.
+  // nothing had to move and no `into` was given; undefined outside the mesh of `to`. Plans of
+  // several communicating steps go on here. Once; throws CommError.
   std::vector<Tensor> finish();
   // Without blocking: would finish() return at once, but for steps that are not issued yet?
   bool ready() const;

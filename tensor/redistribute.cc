@@ -26,11 +26,23 @@ bool moved(const Layout& from, const Layout& to, int mesh_dim) {
          (a != nullptr && b != nullptr && !(*a == *b));
 }
 
-void check_can_move(const DTensor& t, const Layout& to) {
-  if (!(t.layout().mesh() == to.mesh())) {
+void check_can_move(const DTensor& t, const DeviceMesh& mesh, const Layout& to) {
+  if (!(mesh.layout() == to.mesh())) {
     throw PlacementError("redistribute of " + internal::describe(t) + " to " + to_string(to) +
-                         ": both layouts must be of one mesh" +
-                         (t.mesh().defined() ? "" : "; use replicate(t, mesh) first"));
+                         ", a layout of another mesh" +
+                         (t.mesh().defined() ? "; give that mesh: redistribute(t, mesh, layout)"
+                                             : "; use replicate(t, mesh) first"));
+  }
+  if (!(t.mesh() == mesh) && !(t.mesh().defined() && mesh.defined())) {
+    throw PlacementError("redistribute of " + internal::describe(t) + " to " + to_string(to) +
+                         (t.mesh().defined() ? ", on no mesh; use full(t) for the whole value"
+                                             : ", and it is on no mesh; use replicate(t, mesh) or "
+                                               "distribute(full, mesh, placements)"));
+  }
+  if (t.mesh().defined() && &t.mesh().root() != &mesh.root()) {
+    throw PlacementError("redistribute of " + internal::describe(t) + " to " + to_string(to) +
+                         ": the two meshes are of two root Comms, \"" + t.mesh().root().name() +
+                         "\" and \"" + mesh.root().name() + "\"; make both on one");
   }
   if (!(t.shape() == to.shape())) {
     throw ArgumentError("redistribute of " + internal::describe(t) + " to a layout of shape " +
@@ -38,19 +50,22 @@ void check_can_move(const DTensor& t, const Layout& to) {
   }
 }
 
+bool stays(const Layout& from, const Layout& to) {
+  return from == to || (from.mesh() == to.mesh() && equal_boundaries(from, to));
+}
+
 // Where the gradient of a moved tensor goes: straight to the source's placement on the mesh dims
 // that moved; elsewhere a Partial one passes where the source is R.
 Layout adjoint_of(const Layout& grad, const Layout& from, const Layout& to, std::string_view op) {
-  for (int m = 0; m < from.mesh().ndim(); ++m) {
-    for (const Placement p : {from.placement(m), to.placement(m)}) {
-      if (!p.is_partial() || p.op() == PartialOp::kSum) continue;
-      throw PlacementError("backward of " + std::string(op) + " from " + to_string(from.spec()) +
-                           " to " + to_string(to.spec()) + ": " + to_string(p) + " on mesh dim \"" +
-                           from.mesh().name(m) +
-                           "\" has no gradient; redistribute to R before the reduction");
-    }
+  for (const Layout* layout : {&from, &to}) {
+    if (!layout->spec().has_partial() || layout->spec().partial_op() == PartialOp::kSum) continue;
+    throw PlacementError("backward of " + std::string(op) + " from " + to_string(from.spec()) +
+                         " to " + to_string(to.spec()) + ": " +
+                         to_string(Partial(layout->spec().partial_op())) +
+                         " has no gradient; redistribute to R before the reduction");
   }
   Layout target = internal::dual(from, from, false, op);
+  if (!(grad.mesh() == from.mesh())) return target;  // from another mesh it comes resolved
   for (int m = 0; m < from.mesh().ndim(); ++m) {
     const Placement p = grad.placement(m);
     if (p.is_partial() && from.placement(m).is_replicate() && !moved(from, to, m)) {
@@ -85,16 +100,19 @@ struct Route {
 };
 
 // The gradients of a list that moved together move together.
+// `mesh` is where the tensors came from.
 std::vector<DTensor> adjoint(std::span<const DTensor> grads, std::span<const Route> routes,
                              const DeviceMesh& mesh, const Asked& asked) {
   std::vector<DTensor> out(grads.size());
   std::vector<MoveItem> items;
   std::vector<size_t> moving;
+  DeviceMesh grads_mesh;
   for (size_t i = 0; i < grads.size(); ++i) {
     if (!grads[i].defined()) continue;
+    grads_mesh = grads[i].mesh();
     const Layout& from = grads[i].layout();
     const Layout to = adjoint_of(from, routes[i].from, routes[i].to, asked.op);
-    if (from == to || equal_boundaries(from, to)) {
+    if (stays(from, to)) {
       out[i] = grads[i];
       continue;
     }
@@ -110,7 +128,7 @@ std::vector<DTensor> adjoint(std::span<const DTensor> grads, std::span<const Rou
   for (const MoveItem& item : items) to.push_back(item.to);
   const MoveOptions options{
       .op = "redistribute", .cause = Cause::kAdjoint, .of = asked.op, .site = asked.site};
-  std::vector<Tensor> moved = Move::start(mesh, std::move(items), options).finish();
+  std::vector<Tensor> moved = Move::start(grads_mesh, std::move(items), options).finish();
   for (size_t k = 0; k < moving.size(); ++k) {
     const DType dtype = grads[moving[k]].dtype();
     out[moving[k]] = internal::placed(std::move(moved[k]), dtype, to[k], mesh);
@@ -118,34 +136,61 @@ std::vector<DTensor> adjoint(std::span<const DTensor> grads, std::span<const Rou
   return out;
 }
 
-// Issues the moves of a list; what it makes of the moved pieces is the list of tensors.
-Pending<std::vector<DTensor>> start(std::span<const DTensor> ts, std::span<const Layout> to,
-                                    const Asked& asked) {
+using PendingList = Pending<std::vector<DTensor>>;
+
+// A list on its way.
+struct List {
+  std::vector<DTensor> all;         // as given; what moves is replaced
+  std::vector<size_t> moving = {};  // indices into it
+  std::vector<Route> routes = {};   // of those
+  DeviceMesh from = {};
+  DeviceMesh to = {};
+  Asked asked;
+  bool records = grad_enabled();  // as it was when the list set out
+
+  std::vector<DTensor> arrive(std::vector<Tensor> moved);
+};
+
+std::vector<DTensor> List::arrive(std::vector<Tensor> moved) {
+  if (moving.empty()) return std::move(all);
+  std::vector<DTensor> in;
+  std::vector<DTensor> out;
+  for (size_t k = 0; k < moving.size(); ++k) {
+    in.push_back(all[moving[k]]);
+    out.push_back(internal::placed(std::move(moved[k]), in.back().dtype(), routes[k].to, to));
+  }
+  const ScopedSlot<GradMode> mode(GradMode{records});
+  record(asked.op, in, out,
+         [routes = routes, from = from, asked = asked](std::span<const DTensor> grads) {
+           return adjoint(grads, routes, from, asked);
+         },
+         {.passes_partial = true, .site = asked.site});
+  for (size_t k = 0; k < out.size(); ++k) all[moving[k]] = std::move(out[k]);
+  return std::move(all);
+}
+
+// Issues the moves of a list. `mesh` is where it goes; where undefined, each stays on its own.
+PendingList start(std::span<const DTensor> ts, const DeviceMesh& mesh, std::span<const Layout> to,
+                  const Asked& asked) {
   if (ts.size() != to.size()) {
     throw ArgumentError("redistribute of a list: " + std::to_string(ts.size()) + " tensors, " +
                         std::to_string(to.size()) + " layouts; give one layout for each");
   }
-  struct List {
-    std::vector<DTensor> all;    // as given; what moves is replaced
-    std::vector<size_t> moving;  // indices into it
-    std::vector<Route> routes;   // of those
-    DeviceMesh mesh;
-    bool records = grad_enabled();
-  };
-  auto list = std::make_shared<List>();
-  list->all.assign(ts.begin(), ts.end());
+  auto list = std::make_shared<List>(List{.all = {ts.begin(), ts.end()}, .asked = asked});
   std::vector<MoveItem> items;
   for (size_t i = 0; i < ts.size(); ++i) {
     const DTensor& t = ts[i];
-    if (t.layout() == to[i]) continue;
-    check_can_move(t, to[i]);
-    if (equal_boundaries(t.layout(), to[i])) continue;
-    if (!items.empty() && !(t.mesh() == list->mesh)) {
+    if (t.layout() == to[i] && (!mesh.defined() || t.mesh() == mesh)) continue;
+    const DeviceMesh& target = mesh.defined() && !(t.mesh() == mesh) ? mesh : t.mesh();
+    check_can_move(t, target, to[i]);
+    if (stays(t.layout(), to[i])) continue;
+    if (!items.empty() && !(t.mesh() == list->from)) {
       throw ArgumentError("redistribute of a list: " + internal::describe(t) +
                           " lies on another mesh than " + internal::describe(ts[0]) +
                           "; make a call for each mesh");
     }
-    list->mesh = t.mesh();
+    list->from = t.mesh();
+    list->to = target;
     list->moving.push_back(i);
     list->routes.push_back({t.layout(), to[i]});
     items.push_back({.local = internal::local_or_none(t),
@@ -156,24 +201,15 @@ Pending<std::vector<DTensor>> start(std::span<const DTensor> ts, std::span<const
   }
   const MoveOptions options{
       .op = asked.op, .cause = asked.cause, .of = asked.of, .site = asked.site};
-  Move move = Move::start(list->mesh, std::move(items), options);
-  return Pending<std::vector<DTensor>>(std::move(move), [list, asked](std::vector<Tensor> moved) {
-    if (list->moving.empty()) return std::move(list->all);
-    std::vector<DTensor> in;
-    std::vector<DTensor> out;
-    for (size_t k = 0; k < list->moving.size(); ++k) {
-      in.push_back(list->all[list->moving[k]]);
-      out.push_back(
-          internal::placed(std::move(moved[k]), in.back().dtype(), list->routes[k].to, list->mesh));
-    }
-    const ScopedSlot<GradMode> mode(GradMode{list->records});
-    record(asked.op, in, out,
-           [routes = list->routes, mesh = list->mesh, asked](std::span<const DTensor> grads) {
-             return adjoint(grads, routes, mesh, asked);
-           },
-           {.passes_partial = true, .site = asked.site});
-    for (size_t k = 0; k < out.size(); ++k) list->all[list->moving[k]] = std::move(out[k]);
-    return std::move(list->all);
+  Move move = Move::start(list->from, std::move(items), options);
+  return PendingList(std::move(move),
+                     [list](std::vector<Tensor> moved) { return list->arrive(std::move(moved)); });
+}
+
+Pending<DTensor> start_one(const DTensor& t, const DeviceMesh& mesh, const Layout& to,
+                           const Asked& asked) {
+  return start({&t, 1}, mesh, {&to, 1}, asked).then<DTensor>([](std::vector<DTensor> all) {
+    return std::move(all[0]);
   });
 }
 
@@ -190,22 +226,33 @@ Layout with_all(const DTensor& t, std::span<const Placement> placements) {
   return t.layout().with(dims, all);
 }
 
-// One tensor that has to move.
-DTensor move_one(const DTensor& t, const Layout& to, const Asked& asked) {
-  if (t.layout() == to) return t;
-  return start({&t, 1}, {&to, 1}, asked).wait()[0];
-}
-
 }  // namespace
 
 DTensor redistribute(const DTensor& t, const Layout& to, const MoveOptions& options) {
   if (t.layout() == to) return t;
-  return move_one(t, to, Asked(options, RedistributeOptions{}));
+  return start_one(t, {}, to, Asked(options, RedistributeOptions{})).wait();
 }
 
 DTensor redistribute(const DTensor& t, const Layout& to, const RedistributeOptions& options) {
   if (t.layout() == to) return t;
-  return move_one(t, to, Asked(options));
+  return start_one(t, {}, to, Asked(options)).wait();
+}
+
+DTensor redistribute(const DTensor& t, const DeviceMesh& mesh, const Layout& to,
+                     const RedistributeOptions& options) {
+  return start_one(t, mesh, to, Asked(options)).wait();
+}
+
+DTensor redistribute(const DTensor& t, const DeviceMesh& mesh,
+                     std::span<const Placement> placements, const RedistributeOptions& options) {
+  if (t.mesh() == mesh) return redistribute(t, placements, options);
+  return redistribute(t, mesh, Layout(mesh.layout(), t.shape(), placements), options);
+}
+
+DTensor redistribute(const DTensor& t, const DeviceMesh& mesh,
+                     std::initializer_list<Placement> placements,
+                     const RedistributeOptions& options) {
+  return redistribute(t, mesh, std::span(placements.begin(), placements.size()), options);
 }
 
 DTensor redistribute(const DTensor& t, std::span<const Placement> placements,
@@ -237,27 +284,40 @@ DTensor redistribute(const DTensor& t, const MeshSlice& dims,
 
 std::vector<DTensor> redistribute(std::span<const DTensor> ts, std::span<const Layout> to,
                                   const RedistributeOptions& options) {
-  return start(ts, to, Asked(options)).wait();
+  return start(ts, {}, to, Asked(options)).wait();
+}
+
+std::vector<DTensor> redistribute(std::span<const DTensor> ts, const DeviceMesh& mesh,
+                                  std::span<const Layout> to, const RedistributeOptions& options) {
+  return start(ts, mesh, to, Asked(options)).wait();
 }
 
 Pending<std::vector<DTensor>> redistribute_async(std::span<const DTensor> ts,
                                                  std::span<const Layout> to,
                                                  const RedistributeOptions& options) {
-  return start(ts, to, Asked(options));
+  return start(ts, {}, to, Asked(options));
+}
+
+Pending<std::vector<DTensor>> redistribute_async(std::span<const DTensor> ts,
+                                                 const DeviceMesh& mesh, std::span<const Layout> to,
+                                                 const RedistributeOptions& options) {
+  return start(ts, mesh, to, Asked(options));
 }
 
 Pending<DTensor> redistribute_async(const DTensor& t, const Layout& to,
                                     const RedistributeOptions& options) {
-  return start({&t, 1}, {&to, 1}, Asked(options)).then<DTensor>([](std::vector<DTensor> all) {
-    return std::move(all[0]);
-  });
+  return start_one(t, {}, to, Asked(options));
 }
 
-LookAhead look_ahead(const DTensor& t, const Layout& to) {
+Pending<DTensor> redistribute_async(const DTensor& t, const DeviceMesh& mesh, const Layout& to,
+                                    const RedistributeOptions& options) {
+  return start_one(t, mesh, to, Asked(options));
+}
+
+LookAhead look_ahead(const DTensor& t, const DeviceMesh& mesh, const Layout& to) {
   LookAhead ahead;
-  if (t.layout() == to) return ahead;
-  check_can_move(t, to);
-  if (equal_boundaries(t.layout(), to)) return ahead;
+  check_can_move(t, mesh, to);
+  if (stays(t.layout(), to)) return ahead;
   const MoveForecast forecast = forecast_move(t.layout(), to, t.mesh());
   ahead.is_free = forecast.is_free;
   ahead.shares_memory = forecast.shares_memory;
@@ -266,11 +326,13 @@ LookAhead look_ahead(const DTensor& t, const Layout& to) {
   return ahead;
 }
 
+LookAhead look_ahead(const DTensor& t, const Layout& to) { return look_ahead(t, t.mesh(), to); }
+
 DTensor replicate(const DTensor& t, const DeviceMesh& mesh) {
   if (t.mesh() == mesh) return t;
   if (t.mesh().defined()) {
     throw PlacementError("replicate of " + internal::describe(t) + " on another mesh, " +
-                         to_string(mesh.layout()) + "; redistribute it on its own");
+                         to_string(mesh.layout()) + "; use redistribute(t, mesh, placements)");
   }
   const Layout to = Layout::replicated(mesh.layout(), t.shape());
   DTensor out =

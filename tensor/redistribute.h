@@ -41,9 +41,24 @@ struct RedistributeOptions {
                                    const RedistributeOptions& options = {});
 [[nodiscard]] DTensor redistribute(const DTensor& t, const Layout& to,
                                    const RedistributeOptions& options = {});
+// To another mesh of the same root Comm: disjoint, overlapping, of any size. Called by every rank
+// of either mesh; one that is outside the tensor's passes its handle, one outside `mesh` gets one.
+// The placements count from R on every dim. Backward sends the gradient back, with every rank's
+// call.
+[[nodiscard]] DTensor redistribute(const DTensor& t, const DeviceMesh& mesh, const Layout& to,
+                                   const RedistributeOptions& options = {});
+[[nodiscard]] DTensor redistribute(const DTensor& t, const DeviceMesh& mesh,
+                                   std::span<const Placement> placements,
+                                   const RedistributeOptions& options = {});
+[[nodiscard]] DTensor redistribute(const DTensor& t, const DeviceMesh& mesh,
+                                   std::initializer_list<Placement> placements,
+                                   const RedistributeOptions& options = {});
 // A list of one mesh: one Comm call per step for those whose plans make the same calls, forward and
 // backward. to[i] is for ts[i]; ArgumentError for other numbers, or tensors of two meshes.
 [[nodiscard]] std::vector<DTensor> redistribute(std::span<const DTensor> ts,
+                                                std::span<const Layout> to,
+                                                const RedistributeOptions& options = {});
+[[nodiscard]] std::vector<DTensor> redistribute(std::span<const DTensor> ts, const DeviceMesh& mesh,
                                                 std::span<const Layout> to,
                                                 const RedistributeOptions& options = {});
 // The same without waiting: the first collectives are issued, and wait() gives the tensors.
@@ -51,6 +66,11 @@ Pending<DTensor> redistribute_async(const DTensor& t, const Layout& to,
                                     const RedistributeOptions& options = {});
 Pending<std::vector<DTensor>> redistribute_async(std::span<const DTensor> ts,
                                                  std::span<const Layout> to,
+                                                 const RedistributeOptions& options = {});
+Pending<DTensor> redistribute_async(const DTensor& t, const DeviceMesh& mesh, const Layout& to,
+                                    const RedistributeOptions& options = {});
+Pending<std::vector<DTensor>> redistribute_async(std::span<const DTensor> ts,
+                                                 const DeviceMesh& mesh, std::span<const Layout> to,
                                                  const RedistributeOptions& options = {});
 // For libraries above: `op` and `cause` are who asked, for the ledger; what backward sends is
 // entered as the adjoint of `op`.
@@ -64,6 +84,7 @@ struct LookAhead {
   int64_t most_received_bytes = 0;  // by the rank that receives most
 };
 LookAhead look_ahead(const DTensor& t, const Layout& to);
+LookAhead look_ahead(const DTensor& t, const DeviceMesh& mesh, const Layout& to);
 
 // A whole tensor's handle onto a mesh, R on every dim: every rank has the same value. No message
 // and no copy. Its gradient comes back R. A tensor that lies on this mesh is returned as it is;

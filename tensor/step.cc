@@ -33,8 +33,9 @@ comm::ReduceOp reduce_op(PartialOp op) {
 }
 
 Tensor result_of(const StepItem& item) {
+  if (!item.mine->holds_after) return {};
   if (item.into.defined()) return item.into;
-  return Tensor::empty(item.mine->want.size, item.in.dtype());
+  return Tensor::empty(item.mine->want.size, item.dtype);
 }
 
 // Elements per peer of a list of pieces.
@@ -103,12 +104,19 @@ double identity_of(PartialOp op, DType dtype) {
   return 1.0;
 }
 
-bool aliases(const RankStep& mine) { return mine.have == mine.want && !mine.fill_identity; }
+bool aliases(const RankStep& mine) {
+  return mine.holds_before && mine.holds_after && mine.have == mine.want && !mine.fill_identity;
+}
+
+int calls_of(StepKind kind, size_t items) {
+  return kind == StepKind::kAllReduce ? static_cast<int>(items) : 1;
+}
 
 Tensor run_local(const StepItem& item) {
   const RankStep& mine = *item.mine;
   if (aliases(mine)) return item.in;
   Tensor out = result_of(item);
+  if (!out.defined()) return out;
   if (mine.fill_identity) kernels::fill(out, identity_of(*item.step->op, out.dtype()));
   for (const Box& box : mine.keep) {
     kernels::copy(part_of(item.in, mine.have, box), part_of(out, mine.want, box));
@@ -126,7 +134,6 @@ CommStep CommStep::start(comm::Comm& comm, std::vector<StepItem> items, std::str
   const comm::CallOptions options{.label = label};
   switch (run.items_.front().step->kind) {
     case StepKind::kAllGather:
-    case StepKind::kBroadcast:
       run.gather(comm, options);
       break;
     case StepKind::kReduceScatter:
@@ -135,6 +142,12 @@ CommStep CommStep::start(comm::Comm& comm, std::vector<StepItem> items, std::str
     case StepKind::kAllReduce:
       run.all_reduce(comm, options);
       break;
+    case StepKind::kBroadcast:
+      if (run.items_.size() == 1) {
+        run.broadcast(comm, options);
+        break;
+      }
+      [[fallthrough]];  // a list goes in one call
     case StepKind::kAllToAll:
     case StepKind::kExchange:
       run.exchange(comm, options);
@@ -228,8 +241,23 @@ void CommStep::exchange(comm::Comm& comm, const comm::CallOptions& options) {
     }
   }
   works_.push_back(comm.exchange(legs, options));
-  for (size_t i = 0; i < items_.size(); ++i) {  // what stays is copied while the messages fly
+  copy_kept();
+}
+
+// The root sends from where it has it; its own copy is made meanwhile.
+void CommStep::broadcast(comm::Comm& comm, const comm::CallOptions& options) {
+  const RankStep& mine = *items_[0].mine;
+  const bool sends = mine.me == mine.root;
+  works_.push_back(comm.broadcast(buffer_of(sends ? items_[0].in.contiguous() : results_[0]),
+                                  mine.root, options));
+  if (sends) copy_kept();
+}
+
+// What stays is copied while the messages fly.
+void CommStep::copy_kept() {
+  for (size_t i = 0; i < items_.size(); ++i) {
     const RankStep& mine = *items_[i].mine;
+    if (!mine.holds_before || !mine.holds_after) continue;
     for (const Box& box : mine.keep) {
       kernels::copy(part_of(items_[i].in, mine.have, box), part_of(results_[i], mine.want, box));
     }

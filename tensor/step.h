@@ -22,12 +22,16 @@ std::optional<int64_t> run_offset(const Box& whole, const Box& box);
 // The number that changes nothing in a reduction. -0.0 for sums: x + -0.0 is x, also for x = -0.0.
 double identity_of(PartialOp op, DType dtype);
 
-// What one tensor brings to a step, on this rank.
+// Comm calls that a step of a list of `items` makes.
+int calls_of(StepKind kind, size_t items);
+
+// What one tensor brings to a step, on this rank; `in` is undefined where it holds nothing before.
 struct StepItem {
   const ReshardStep* step = nullptr;
   const RankStep* mine = nullptr;
   Tensor in;
   Tensor into = {};  // memory for the result, where given
+  DType dtype = DType::kFloat32;
 };
 
 // Is the result of a step without messages its input itself?
@@ -41,7 +45,7 @@ class CommStep {
   static CommStep start(comm::Comm& comm, std::vector<StepItem> items, std::string_view label);
   int calls() const { return static_cast<int>(works_.size()); }
   bool ready() const;
-  // Waits; the results by item.
+  // Waits; the results by item, undefined where this rank holds nothing after.
   std::vector<Tensor> finish();
 
  private:
@@ -54,6 +58,8 @@ class CommStep {
   void reduce_scatter(comm::Comm& comm, const comm::CallOptions& options);
   void all_reduce(comm::Comm& comm, const comm::CallOptions& options);
   void exchange(comm::Comm& comm, const comm::CallOptions& options);
+  void broadcast(comm::Comm& comm, const comm::CallOptions& options);
+  void copy_kept();
 
   std::vector<StepItem> items_;
   std::vector<Tensor> results_;
