@@ -16,6 +16,7 @@
 #include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
 #include "dtensor/checkpoint/attempt.h"
+#include "dtensor/comm/root.h"
 #include "dtensor/mesh/device_mesh.h"
 
 namespace dtensor::checkpoint {
@@ -53,8 +54,8 @@ World World::of_tensors(const NamedState& state) {
 
 World World::of(const NamedState& state) {
   World world = of_tensors(state);
-  const DeviceMesh latest = DeviceMesh::latest();
-  return world.root_ == nullptr && latest.defined() ? World(latest.root()) : world;
+  comm::Comm* root = comm::root();
+  return world.root_ == nullptr && root != nullptr ? World(*root) : world;
 }
 
 std::string World::next_attempt_id() const {

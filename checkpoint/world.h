@@ -14,9 +14,8 @@ class World {
  public:
   World() = default;  // this rank alone
   explicit World(comm::Comm& root);
-  // Of the root Comm that the tensors' mesh has; where none lies on a mesh, of the mesh that this
-  // Context made last; else this rank alone. ArgumentError for tensors of two root Comms. Sends
-  // no message.
+  // Of the root Comm that the tensors' mesh has; where none lies on a mesh, of this Context's; else
+  // this rank alone. ArgumentError for tensors of two root Comms. Sends no message.
   static World of(const NamedState& state);
 
   // The same without the look at the Context: alone where no tensor lies on a mesh.

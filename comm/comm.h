@@ -102,12 +102,16 @@ class Comm {
   const std::string& run_id() const;
   int64_t generation() const;
 
+  // Ends with this Comm. For who remembers it without owning it (dtensor/comm/root.h).
+  std::weak_ptr<Comm*> handle() const { return handle_; }
+
  private:
   Work submit(Call call);
 
   std::shared_ptr<Backend> backend_;
   std::shared_ptr<Lane> lane_;
   std::string name_;
+  std::shared_ptr<Comm*> handle_ = std::make_shared<Comm*>(this);
   int64_t next_ = 0;      // number of the next call
   uint64_t history_ = 0;  // rolling hash of the calls so far
 };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dtensor/base/error.h"
+#include "dtensor/comm/root.h"
 
 namespace dtensor::comm {
 namespace {
@@ -50,7 +51,9 @@ std::unique_ptr<Comm> create(const Endpoint& endpoint) {
     }
     factory = it->second;
   }
-  return factory(endpoint);
+  auto comm = factory(endpoint);
+  if (comm) set_root(*comm);
+  return comm;
 }
 
 Endpoint endpoint_of(const Environment& environment) {

@@ -21,6 +21,7 @@ void register_backend(std::string_view scheme, Factory factory);
 // The Comm at a URL (dtensor/comm/endpoint.h). All ranks of the world call it. Throws ArgumentError
 // (unknown scheme: the message lists the known ones) or CommError (a rank that did not come by the
 // deadline is named; Mismatch where ranks disagree on size, generation or version).
+// It becomes the root Comm of the Context that is bound now (dtensor/comm/root.h).
 std::unique_ptr<Comm> create(std::string_view url);
 std::unique_ptr<Comm> create(const Endpoint& endpoint);
 

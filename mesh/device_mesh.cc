@@ -8,6 +8,7 @@
 
 #include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
+#include "dtensor/comm/root.h"
 
 namespace dtensor {
 namespace {
@@ -22,11 +23,6 @@ struct MeshCount {
   int64_t next(const comm::Comm& root) {
     return made[Root(&root, root.run_id(), root.generation(), root.name())]++;
   }
-};
-
-// A slot of the Context.
-struct LatestMesh {
-  std::weak_ptr<void> state;
 };
 
 const MeshLayout& no_layout() {
@@ -62,13 +58,7 @@ DeviceMesh::DeviceMesh(comm::Comm& root, MeshLayout layout) : state_(std::make_s
   state_->coordinate = layout.coordinate_of(root.rank());
   state_->layout = std::move(layout);
   state_->number = Context::current().slot<MeshCount>().next(root);
-  Context::current().slot<LatestMesh>().state = state_;
-}
-
-DeviceMesh DeviceMesh::latest() {
-  DeviceMesh mesh;
-  mesh.state_ = std::static_pointer_cast<State>(Context::current().slot<LatestMesh>().state.lock());
-  return mesh;
+  if (comm::root() == nullptr) comm::set_root(root);
 }
 
 const MeshLayout& DeviceMesh::layout() const { return defined() ? state_->layout : no_layout(); }

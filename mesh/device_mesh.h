@@ -25,13 +25,10 @@ class DeviceMesh {
  public:
   DeviceMesh();  // no mesh
   // `root` outlives the mesh. Called by every rank of root, also by those outside the mesh; sends
-  // no message. ArgumentError for a rank that root does not have.
+  // no message. Where this rank's Context has no root Comm yet, `root` becomes it
+  // (dtensor/comm/root.h). ArgumentError for a rank that root does not have.
   DeviceMesh(comm::Comm& root, std::vector<MeshDim> dims, std::vector<int> ranks = {});
   DeviceMesh(comm::Comm& root, MeshLayout layout);
-
-  // The mesh that this rank (its Context) made last, while some handle of it lives; undefined
-  // otherwise. For calls that concern the whole world and are given no tensor on a mesh.
-  static DeviceMesh latest();
 
   bool defined() const { return state_ != nullptr; }
   explicit operator bool() const { return defined(); }

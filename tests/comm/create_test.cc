@@ -5,7 +5,10 @@
 #include <memory>
 #include <string>
 
+#include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
+#include "dtensor/comm/local/local.h"
+#include "dtensor/comm/root.h"
 
 namespace dtensor::comm {
 namespace {
@@ -78,6 +81,20 @@ TEST(Create, TheFactoryOfTheSchemeGetsTheEndpoint) {
   create("gamma://h:1?rank=1&size=2&x=y");
   EXPECT_EQ(seen.rank, 1);
   EXPECT_EQ(seen.options.at("x"), "y");
+}
+
+TEST(Create, WhatItMakesIsTheRootOfTheContextWhileItLives) {
+  register_backend("delta", [](const Endpoint&) { return std::move(local::make_world(1)[0]); });
+  const auto first = create("delta://h:1?rank=0&size=1");
+  EXPECT_EQ(root(), first.get());
+  {
+    const auto second = create("delta://h:1?rank=0&size=1");
+    EXPECT_EQ(root(), second.get());
+    Context other;
+    const ContextScope scope(other);
+    EXPECT_EQ(root(), nullptr);
+  }
+  EXPECT_EQ(root(), nullptr);
 }
 
 TEST(EndpointOf, NoLauncherIsALocalWorldOfOne) {

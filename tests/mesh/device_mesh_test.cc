@@ -7,6 +7,7 @@
 
 #include "dtensor/base/error.h"
 #include "dtensor/comm/comm.h"
+#include "dtensor/comm/root.h"
 #include "dtensor/tests/support/run_ranks.h"
 
 namespace dtensor {
@@ -134,14 +135,14 @@ TEST(DeviceMesh, ARankMayBeOutside) {
   });
 }
 
-TEST(DeviceMesh, LatestIsTheOneThisRankMadeLastWhileItLives) {
+TEST(DeviceMesh, TheFirstMakesItsCommTheRootWhereTheContextHasNone) {
   run_ranks(2, [](comm::Comm& comm) {
-    EXPECT_FALSE(DeviceMesh::latest().defined());
-    {
-      const DeviceMesh mesh(comm, {{"x", 2}});
-      EXPECT_EQ(DeviceMesh::latest(), mesh);
-    }
-    EXPECT_FALSE(DeviceMesh::latest().defined());
+    EXPECT_EQ(comm::root(), nullptr);
+    { const DeviceMesh mesh(comm, {{"x", 2}}); }
+    EXPECT_EQ(comm::root(), &comm);
+    const auto group = comm.group(std::vector<int>{1, 0}, "other");
+    const DeviceMesh mesh(*group, {{"x", 2}});
+    EXPECT_EQ(comm::root(), &comm);
   });
 }
 
