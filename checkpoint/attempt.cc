@@ -61,6 +61,10 @@ bool id_is_earlier(std::string_view a, std::string_view b) {
   return IdOrder(a).key() < IdOrder(b).key();
 }
 
+bool is_of_one_run(std::string_view a, std::string_view b) {
+  return take_number(a, 's') >= 0 && take_number(b, 's') >= 0 && a == b;
+}
+
 std::optional<Attempt> attempt_of(const std::string& run_dir, std::string_view name) {
   const size_t dot = name.find('.');
   if (!name.starts_with(kPrefix) || dot == std::string_view::npos || dot + 1 == name.size()) {

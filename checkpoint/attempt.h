@@ -25,6 +25,9 @@ std::string attempt_name(int64_t step, std::string_view id);
 // Was `a` begun before `b`? By time, generation and number of the save.
 bool id_is_earlier(std::string_view a, std::string_view b);
 
+// Do they have one run nonce and generation? Not where either is empty.
+bool is_of_one_run(std::string_view a, std::string_view b);
+
 // Reads a directory's name; nullopt where it is no attempt's.
 std::optional<Attempt> attempt_of(const std::string& run_dir, std::string_view name);
 // The attempts of a run, the newest first: by step, then by id. None where the run's directory is

@@ -11,14 +11,12 @@
 
 #include "dtensor/base/error.h"
 #include "dtensor/checkpoint/file_io.h"
+#include "dtensor/checkpoint/manifest.h"
 #include "dtensor/checkpoint/record.h"
 #include "dtensor/placement/tiling.h"
 
 namespace dtensor::checkpoint {
 namespace {
-
-// A record of a rank with 2^20 blocks (1 TiB) and 10^5 tensors stays well below.
-constexpr int64_t kMaxRecordBytes = 256'000'000;
 
 // {0, 1, 2, 5} -> "0-2, 5"
 std::string ranges(const std::vector<int>& numbers) {
@@ -71,10 +69,14 @@ class Examiner {
   }
 
   void read_records() {
+    std::map<int, Record> merged = read_manifest(contents().attempt);
     for (const auto& [rank, name] : record_names()) {
       const std::string path = contents().attempt.path + "/" + name;
       try {
-        Record record = parse_record(read_text(path, kMaxRecordBytes), path);
+        const auto known = merged.find(rank);
+        Record record = known != merged.end()
+                            ? std::move(known->second)
+                            : parse_record(read_text(path, kMaxRecordBytes), path);
         if (record.id != contents().attempt.id || record.step != contents().attempt.step) {
           add({.what = "id",
                .file = name,
@@ -132,6 +134,9 @@ class Examiner {
     }
     for (const auto& [name, number] : record.numbers) {
       merge_value(contents().numbers, name, number, record.rank);
+    }
+    for (const auto& [name, text] : record.texts) {
+      merge_value(contents().texts, name, text, record.rank);
     }
   }
 

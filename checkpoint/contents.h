@@ -41,6 +41,7 @@ struct Contents {
   std::map<std::string, StoredTensor> tensors;
   std::map<std::string, std::string> aliases;
   std::map<std::string, int64_t> numbers;
+  std::map<std::string, std::string> texts;
 };
 
 struct Problem {

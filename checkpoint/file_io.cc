@@ -2,41 +2,38 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <limits>
 #include <system_error>
 #include <utility>
+
+#include "dtensor/base/context.h"
 
 namespace dtensor::checkpoint {
 namespace {
 
-// Small appends are collected up to this size, so that thousands of small tensors are few writes.
-constexpr size_t kBufferBytes = 1 << 20;
+constexpr std::string_view kTemporary = ".tmp-";
 
 [[noreturn]] void fail(std::string_view what, const std::string& path, int error) {
   throw CheckpointError(
       fmt::format("cannot {} {}: {}", what, path, std::generic_category().message(error)));
 }
 
-std::string directory_of(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 // Unique among the processes and threads of this host; another host's is told apart by O_EXCL.
 std::string temporary_beside(const std::string& path) {
   static std::atomic<uint64_t> count{0};
-  return fmt::format("{}.tmp-{}-{}", path, getpid(), count.fetch_add(1));
+  return fmt::format("{}{}{}-{}", path, kTemporary, getpid(), count.fetch_add(1));
 }
 
 }  // namespace
+
+std::shared_ptr<FileSystem> current_file_system() {
+  return Context::current().slot<CurrentFileSystem>().system;
+}
 
 ReadFile::ReadFile(const std::string& path) : path_(path) {
   // A FIFO must not block the open; it is refused below.
@@ -95,22 +92,32 @@ std::string read_text(const std::string& path, int64_t limit_bytes) {
   return text;
 }
 
-NewFile::NewFile(std::string path) : path_(std::move(path)) {
-  fd_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd_ < 0) fail("create", path_, errno);
+NewFile::NewFile(std::string path, std::shared_ptr<FileSystem> system)
+    : path_(std::move(path)), system_(std::move(system)) {
+  if (const int error = system_->create(path_, fd_)) {
+    fd_ = -1;
+    kept_ = true;  // nothing of ours is there
+    fail("create", path_, error);
+  }
 }
 
 NewFile::~NewFile() {
-  if (fd_ >= 0) close(fd_);
-  if (!kept_) unlink(path_.c_str());
+  if (fd_ >= 0) system_->close(fd_);
+  if (!kept_) system_->remove(path_);
 }
 
 void NewFile::append(std::span<const std::byte> bytes) {
-  if (buffer_.size() + bytes.size() > kBufferBytes) flush();
-  if (bytes.size() >= kBufferBytes) {
-    write_all(bytes);
-  } else {
-    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  constexpr auto kBlock = static_cast<size_t>(kBlockBytes);
+  while (!bytes.empty()) {
+    const bool whole_block = buffer_.empty() && bytes.size() >= kBlock;
+    const auto piece = bytes.first(std::min(bytes.size(), kBlock - buffer_.size()));
+    bytes = bytes.subspan(piece.size());
+    if (whole_block) {
+      write_all(piece);
+      continue;
+    }
+    buffer_.insert(buffer_.end(), piece.begin(), piece.end());
+    if (buffer_.size() == kBlock) flush();
   }
 }
 
@@ -119,45 +126,41 @@ void NewFile::flush() {
   buffer_.clear();
 }
 
+// The CRC is taken while the block is in the processor's cache for the write anyway.
 void NewFile::write_all(std::span<const std::byte> bytes) {
+  crcs_.update(bytes);
   while (!bytes.empty()) {
-    const ssize_t put = ::write(fd_, bytes.data(), bytes.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail("write", path_, errno);
-    bytes = bytes.subspan(static_cast<size_t>(put));
+    size_t put = 0;
+    if (const int error = system_->write(fd_, bytes, put)) fail("write", path_, error);
+    bytes = bytes.subspan(put);
   }
 }
 
 void NewFile::sync() {
   flush();
-  if (fsync(fd_) != 0) fail("fsync", path_, errno);
-  if (close(std::exchange(fd_, -1)) != 0) fail("close", path_, errno);
+  if (const int error = system_->sync(fd_)) fail("fsync", path_, error);
+  if (const int error = system_->close(std::exchange(fd_, -1))) fail("close", path_, error);
 }
 
-AtomicFile::AtomicFile(std::string path)
-    : path_(std::move(path)), temporary_(temporary_beside(path_)) {}
+AtomicFile::AtomicFile(std::string path, std::shared_ptr<FileSystem> system)
+    : path_(std::move(path)),
+      system_(std::move(system)),
+      temporary_(temporary_beside(path_), system_) {}
 
 void AtomicFile::commit(Existing existing) {
-  const char* from = temporary_.path().c_str();
-  const unsigned flags = existing == Existing::kRefuse ? RENAME_NOREPLACE : 0;
-  int result = renameat2(AT_FDCWD, from, AT_FDCWD, path_.c_str(), flags);
-  if (result != 0 && flags != 0 && (errno == EINVAL || errno == ENOSYS)) {
-    // This file system has no such rename: look first. Ids are unique, so nobody races for it.
-    if (access(path_.c_str(), F_OK) == 0) fail("replace", path_, EEXIST);
-    result = rename(from, path_.c_str());
+  if (const int error = system_->rename(temporary_.path(), path_, existing)) {
+    fail("rename to", path_, error);
   }
-  if (result != 0) fail("rename to", path_, errno);
   temporary_.keep();
-  sync_directory(directory_of(path_));
+  sync_directory(*system_, directory_of(path_));
 }
 
-void sync_directory(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) fail("open", path, errno);
-  const int error = fsync(fd) == 0 ? 0 : errno;
-  close(fd);
-  // Some network file systems have no fsync of directories and say EINVAL.
-  if (error != 0 && error != EINVAL) fail("fsync", path, error);
+bool is_temporary_name(std::string_view name) {
+  return name.find(kTemporary) != std::string_view::npos;
+}
+
+void sync_directory(FileSystem& system, const std::string& path) {
+  if (const int error = system.sync_directory(path)) fail("fsync", path, error);
 }
 
 }  // namespace dtensor::checkpoint

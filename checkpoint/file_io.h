@@ -12,8 +12,13 @@
 #include <vector>
 
 #include "dtensor/base/error.h"
+#include "dtensor/checkpoint/crc32c.h"
+#include "dtensor/checkpoint/file_system.h"
 
 namespace dtensor::checkpoint {
+
+// That of the Context that is bound now.
+std::shared_ptr<FileSystem> current_file_system();
 
 // An open file. Read with pread, never mapped: a file that shrinks meanwhile is an error, not a
 // signal. Thread-safe. Links are followed; anything but a regular file is refused.
@@ -37,38 +42,40 @@ class ReadFile {
 // The whole of a file that has at most `limit_bytes`, which is checked before memory is taken.
 std::string read_text(const std::string& path, int64_t limit_bytes);
 
-// A file that was not there before, written from start to end. Removed by the destructor unless
-// keep() was reached.
+// A file that was not there before, written from start to end in blocks of 1 MiB, however small the
+// pieces are. Removed by the destructor unless keep() was reached.
 class NewFile {
  public:
-  explicit NewFile(std::string path);
+  explicit NewFile(std::string path, std::shared_ptr<FileSystem> system = current_file_system());
   ~NewFile();
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
   const std::string& path() const { return path_; }
   void append(std::span<const std::byte> bytes);
-  // Everything appended is on the disk when this returns. Last call but keep().
+  // Everything appended is on the disk when this returns. Last call but keep() and crcs().
   void sync();
   void keep() noexcept { kept_ = true; }
+  // Of the blocks, after sync().
+  const BlockCrcs& crcs() const { return crcs_; }
 
  private:
   void flush();
   void write_all(std::span<const std::byte> bytes);
 
   std::string path_;
+  std::shared_ptr<FileSystem> system_;
   int fd_ = -1;
   bool kept_ = false;
-  std::vector<std::byte> buffer_;
+  std::vector<std::byte> buffer_;  // the block that is not full yet
+  BlockCrcs crcs_;
 };
-
-enum class Existing : uint8_t { kReplace, kRefuse };
 
 // A file written under a temporary name beside `path`. No temporary is left unless the process is
 // killed.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::string path);
+  explicit AtomicFile(std::string path, std::shared_ptr<FileSystem> system = current_file_system());
 
   void append(std::span<const std::byte> bytes) { temporary_.append(bytes); }
   // fsync. What can fail for want of space has then succeeded. Last call but commit().
@@ -78,11 +85,15 @@ class AtomicFile {
 
  private:
   std::string path_;
+  std::shared_ptr<FileSystem> system_;
   NewFile temporary_;
 };
 
+// Is `name` that of an AtomicFile's temporary?
+bool is_temporary_name(std::string_view name);
+
 // Makes the entries of a directory durable.
-void sync_directory(const std::string& path);
+void sync_directory(FileSystem& system, const std::string& path);
 
 inline std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));

@@ -71,17 +71,7 @@ class Loader {
     fill(sources, targets_, std::move(pieces_), options_.buffer_bytes);
   }
 
-  void set_numbers() {
-    if (state_.optimizer.optimizer != nullptr) {
-      state_.optimizer.optimizer->set_steps(contents_.numbers.at(kOptimizerSteps));
-    }
-    if (state_.numbers.numbers == nullptr) return;
-    constexpr std::string_view kPrefix = kNumberPrefix;
-    for (const auto& [name, number] : contents_.numbers) {
-      if (!name.starts_with(kPrefix)) continue;
-      (*state_.numbers.numbers)[name.substr(kPrefix.size())] = number;
-    }
-  }
+  void set_numbers() { restore(state_, contents_.numbers, contents_.texts); }
 
  private:
   struct Place {
@@ -109,6 +99,11 @@ class Loader {
     for (const auto& [name, number] : wanted_.numbers) {
       if (contents_.numbers.contains(name)) continue;
       throw CheckpointError(fmt::format("{}: missing: the number \"{}\". Nothing was loaded",
+                                        contents_.attempt.path, name));
+    }
+    for (const auto& [name, text] : wanted_.texts) {
+      if (contents_.texts.contains(name)) continue;
+      throw CheckpointError(fmt::format("{}: missing: the document \"{}\". Nothing was loaded",
                                         contents_.attempt.path, name));
     }
   }

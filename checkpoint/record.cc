@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <initializer_list>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -26,24 +29,121 @@ constexpr std::string_view kBetween = R"(","record":)";
 constexpr std::string_view kAfter = "}\n";
 constexpr size_t kCrcDigits = 8;
 
-nlohmann::ordered_json list_of(const Shape& shape) {
-  return std::vector<int64_t>(shape.begin(), shape.end());
+// Writes JSON as it goes: a record of many tensors is no tree in memory.
+class Writer {
+ public:
+  explicit Writer(std::string& out) : out_(out) {}
+
+  void plain(std::string_view text) { out_ += text; }
+  void number(int64_t v) { fmt::format_to(std::back_inserter(out_), "{}", v); }
+
+  void text(std::string_view t) {
+    const bool simple = std::ranges::all_of(
+        t, [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+    if (!simple) {
+      out_ += nlohmann::json(t).dump();  // throws where it is not UTF-8
+      return;
+    }
+    out_ += '"';
+    out_ += t;
+    out_ += '"';
+  }
+
+  void list(const Shape& shape) {
+    out_ += '[';
+    for (int d = 0; d < shape.ndim(); ++d) {
+      if (d > 0) out_ += ',';
+      number(shape[d]);
+    }
+    out_ += ']';
+  }
+
+  // f(item) for each, with commas between and brackets around.
+  template <class Items, class F>
+  void all(std::string_view brackets, const Items& items, const F& f) {
+    out_ += brackets[0];
+    bool first = true;
+    for (const auto& item : items) {
+      if (!std::exchange(first, false)) out_ += ',';
+      f(item);
+    }
+    out_ += brackets[1];
+  }
+
+ private:
+  std::string& out_;
+};
+
+void write_tensor(Writer& w, const RecordTensor& tensor) {
+  w.plain(R"({"name":)");
+  w.text(tensor.name);
+  w.plain(R"(,"dtype":)");
+  w.text(safetensors::format_name(tensor.dtype));
+  w.plain(R"(,"shape":)");
+  w.list(tensor.shape);
+  w.plain(R"(,"chunks":)");
+  w.all("[]", tensor.chunks, [&](const RecordChunk& c) {
+    w.plain(R"({"file":)");
+    w.number(c.file);
+    w.plain(R"(,"key":)");
+    w.text(c.key);
+    w.plain(R"(,"offset":)");
+    w.list(c.box.offset);
+    w.plain(R"(,"size":)");
+    w.list(c.box.size);
+    w.plain("}");
+  });
+  if (tensor.same_on_all) {
+    w.plain(R"(,"same_on_all":)");
+    w.text(hex_of({{*tensor.same_on_all}}));
+  }
+  w.plain("}");
 }
 
-nlohmann::ordered_json json_of(const RecordTensor& tensor) {
-  auto chunks = nlohmann::ordered_json::array();
-  for (const RecordChunk& c : tensor.chunks) {
-    chunks.push_back({{"file", c.file},
-                      {"key", c.key},
-                      {"offset", list_of(c.box.offset)},
-                      {"size", list_of(c.box.size)}});
+void write_body(Writer& w, const Record& record) {
+  w.plain(R"({"format":)");
+  w.text(kFormat);
+  w.plain(R"(,"version":)");
+  w.number(kVersion);
+  w.plain(R"(,"id":)");
+  w.text(record.id);
+  for (const auto& [name, value] : std::initializer_list<std::pair<std::string_view, int64_t>>{
+           {R"(,"step":)", record.step},
+           {R"(,"rank":)", record.rank},
+           {R"(,"world":)", record.world}}) {
+    w.plain(name);
+    w.number(value);
   }
-  nlohmann::ordered_json json = {{"name", tensor.name},
-                                 {"dtype", safetensors::format_name(tensor.dtype)},
-                                 {"shape", list_of(tensor.shape)},
-                                 {"chunks", std::move(chunks)}};
-  if (tensor.same_on_all) json["same_on_all"] = hex_of({{*tensor.same_on_all}});
-  return json;
+  w.plain(R"(,"files":)");
+  w.all("[]", record.files, [&](const RecordFile& f) {
+    w.plain(R"({"name":)");
+    w.text(f.name);
+    w.plain(R"(,"bytes":)");
+    w.number(f.bytes);
+    w.plain(R"(,"crc32c":)");
+    w.text(hex_of(f.block_crcs));
+    w.plain("}");
+  });
+  w.plain(R"(,"tensors":)");
+  w.all("[]", record.tensors, [&](const RecordTensor& t) { write_tensor(w, t); });
+  const auto text_field = [&](const std::pair<const std::string, std::string>& field) {
+    w.text(field.first);
+    w.plain(":");
+    w.text(field.second);
+  };
+  w.plain(R"(,"aliases":)");
+  w.all("{}", record.aliases, text_field);
+  w.plain(R"(,"numbers":)");
+  w.all("{}", record.numbers, [&](const std::pair<const std::string, int64_t>& field) {
+    w.text(field.first);
+    w.plain(":");
+    w.number(field.second);
+  });
+  if (!record.texts.empty()) {
+    w.plain(R"(,"texts":)");
+    w.all("{}", record.texts, text_field);
+  }
+  w.plain("}");
 }
 
 Shape read_shape(const JsonValue& json) {
@@ -132,12 +232,18 @@ Record read_body(const JsonValue& json, const std::string& path) {
   for (const auto& [name, target] : json["aliases"].fields()) record.aliases[name] = target.text();
   for (const auto& [name, number] : json["numbers"].fields())
     record.numbers[name] = number.number();
+  if (json.has("texts")) {
+    for (const auto& [name, text] : json["texts"].fields()) record.texts[name] = text.text();
+  }
   return record;
 }
 
 }  // namespace
 
-std::string data_file_name(int rank) { return fmt::format("rank-{:05}.safetensors", rank); }
+std::string data_file_name(int rank, int index) {
+  const std::string further = index == 0 ? "" : fmt::format("-{}", index);
+  return fmt::format("rank-{:05}{}.safetensors", rank, further);
+}
 std::string record_name(int rank) { return fmt::format("rank-{:05}.record.json", rank); }
 
 std::optional<int> rank_of_record_name(std::string_view name) {
@@ -161,20 +267,10 @@ std::string chunk_key(std::string_view name, int index) {
 }
 
 std::string to_text(const Record& record) {
-  auto files = nlohmann::ordered_json::array();
-  for (const RecordFile& f : record.files) {
-    files.push_back({{"name", f.name}, {"bytes", f.bytes}, {"crc32c", hex_of(f.block_crcs)}});
-  }
-  auto tensors = nlohmann::ordered_json::array();
-  for (const RecordTensor& t : record.tensors) tensors.push_back(json_of(t));
-  const nlohmann::ordered_json body = {{"format", kFormat},         {"version", kVersion},
-                                       {"id", record.id},           {"step", record.step},
-                                       {"rank", record.rank},       {"world", record.world},
-                                       {"files", std::move(files)}, {"tensors", std::move(tensors)},
-                                       {"aliases", record.aliases}, {"numbers", record.numbers}};
   std::string text;
   try {
-    text = body.dump();
+    Writer writer(text);
+    write_body(writer, record);
   } catch (const nlohmann::json::exception& e) {
     throw ArgumentError(fmt::format("checkpoint: a name is not UTF-8: {}", e.what()));
   }

@@ -47,10 +47,16 @@ struct Record {
   std::vector<RecordTensor> tensors;
   std::map<std::string, std::string> aliases;  // further name -> name of a tensor
   std::map<std::string, int64_t> numbers;      // "optimizer.steps"
+  std::map<std::string, std::string> texts;    // JSON documents of the program's own
 };
 
-std::string data_file_name(int rank);  // "rank-00003.safetensors"
-std::string record_name(int rank);     // "rank-00003.record.json"
+// The largest record that is read: a rank's with 2^20 blocks (1 TiB) and 10^5 tensors stays well
+// below.
+inline constexpr int64_t kMaxRecordBytes = 256'000'000;
+
+// "rank-00003.safetensors", further ones "rank-00003-1.safetensors".
+std::string data_file_name(int rank, int index = 0);
+std::string record_name(int rank);  // "rank-00003.record.json"
 // The rank of a record's file name; nullopt for any other name.
 std::optional<int> rank_of_record_name(std::string_view name);
 

@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "dtensor/base/error.h"
@@ -48,6 +50,19 @@ NamedState named_state(const State& state) {
       out.numbers[kNumberPrefix + name] = number;
     }
   }
+  if (const Generator* generator = state.generator.generator) {
+    out.numbers[kGeneratorSeed] = static_cast<int64_t>(generator->seed);
+    out.numbers[kGeneratorStream] = static_cast<int64_t>(generator->next_stream);
+  }
+  if (state.data.position != nullptr) out.numbers[kDataSamples] = state.data.position->samples;
+  if (state.json.documents != nullptr) {
+    out.texts = *state.json.documents;
+    for (const auto& [name, text] : out.texts) {
+      if (nlohmann::json::accept(text)) continue;
+      throw ArgumentError(
+          fmt::format("checkpoint: the document \"{}\" is no JSON: {:.40}", name, text));
+    }
+  }
   std::set<std::string> seen;
   for (const NamedTensor& t : out.tensors) {
     if (t.name.empty() || !seen.insert(t.name).second) {
@@ -57,6 +72,25 @@ NamedState named_state(const State& state) {
     }
   }
   return out;
+}
+
+void restore(const State& state, const std::map<std::string, int64_t>& numbers,
+             const std::map<std::string, std::string>& texts) {
+  if (state.optimizer.optimizer != nullptr) {
+    state.optimizer.optimizer->set_steps(numbers.at(kOptimizerSteps));
+  }
+  if (Generator* generator = state.generator.generator) {
+    generator->seed = static_cast<uint64_t>(numbers.at(kGeneratorSeed));
+    generator->next_stream = static_cast<uint64_t>(numbers.at(kGeneratorStream));
+  }
+  if (state.data.position != nullptr) state.data.position->samples = numbers.at(kDataSamples);
+  if (state.json.documents != nullptr) *state.json.documents = texts;
+  if (state.numbers.numbers == nullptr) return;
+  constexpr std::string_view kPrefix = kNumberPrefix;
+  for (const auto& [name, number] : numbers) {
+    if (!name.starts_with(kPrefix)) continue;
+    (*state.numbers.numbers)[name.substr(kPrefix.size())] = number;
+  }
 }
 
 void refuse_partial(const NamedState& wanted) {

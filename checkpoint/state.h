@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/base/philox.h"
+#include "dtensor/checkpoint/data_position.h"
 #include "dtensor/nn/module.h"
 #include "dtensor/optim/optimizer.h"
 
@@ -30,17 +32,44 @@ struct NumbersRef {
   std::map<std::string, int64_t>* numbers = nullptr;
 };
 
+struct GeneratorRef {
+  GeneratorRef() = default;
+  GeneratorRef(Generator& g) : generator(&g) {}  // NOLINT(google-explicit-constructor)
+  Generator* generator = nullptr;
+};
+struct DataRef {
+  DataRef() = default;
+  DataRef(DataPosition& p) : position(&p) {}  // NOLINT(google-explicit-constructor)
+  DataPosition* position = nullptr;
+};
+struct JsonRef {
+  JsonRef() = default;
+  JsonRef(std::map<std::string, std::string>& d)  // NOLINT(google-explicit-constructor)
+      : documents(&d) {}
+  std::map<std::string, std::string>* documents = nullptr;
+};
+
 // Any of them may be left out. Buffers of the model are not part of it: they are computed.
 struct State {
   ModelRef model = {};
   OptimizerRef optimizer = {};
-  // The program's own integers, equal on all ranks: samples seen, a generator's state.
+  // The program's own integers, equal on all ranks.
   NumbersRef numbers = {};
+  // The random state: equal on all ranks that made the same calls.
+  GeneratorRef generator = {};
+  // Where the run is in its data, equal on all ranks.
+  DataRef data = {};
+  // JSON documents by name, equal on all ranks: a scheduler's state, the run's configuration.
+  // They come back byte for byte.
+  JsonRef json = {};
 };
 
 inline constexpr char kOptimizerPrefix[] = "optimizer.";
 inline constexpr char kOptimizerSteps[] = "optimizer.steps";
 inline constexpr char kNumberPrefix[] = "user.";
+inline constexpr char kGeneratorSeed[] = "generator.seed";
+inline constexpr char kGeneratorStream[] = "generator.next_stream";
+inline constexpr char kDataSamples[] = "data.samples";
 
 struct NamedTensor {
   std::string name;  // a parameter's, or optimizer.<state>.<parameter>
@@ -50,10 +79,16 @@ struct NamedState {
   std::vector<NamedTensor> tensors;
   std::map<std::string, std::string> aliases;  // further name of a tied parameter -> its first
   std::map<std::string, int64_t> numbers;
+  std::map<std::string, std::string> texts;  // JSON documents
 };
-// ArgumentError for two tensors of one name, a parameter without a name, or an optimizer's that
-// is not the model's.
+// ArgumentError for two tensors of one name, a parameter without a name, an optimizer's that is
+// not the model's, or a document that is no JSON.
 NamedState named_state(const State& state);
+
+// Puts back what is no tensor: the optimizer's steps, numbers, generator, position and documents.
+// What the state wants of them must be there.
+void restore(const State& state, const std::map<std::string, int64_t>& numbers,
+             const std::map<std::string, std::string>& texts);
 
 // PlacementError naming the first tensor that is Partial: a value is loaded into R or S(d).
 void refuse_partial(const NamedState& wanted);

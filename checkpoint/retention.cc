@@ -1,0 +1,190 @@
+#include "dtensor/checkpoint/retention.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <set>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "dtensor/base/error.h"
+#include "dtensor/checkpoint/attempt.h"
+#include "dtensor/checkpoint/contents.h"
+#include "dtensor/checkpoint/file_io.h"
+
+namespace dtensor::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+// An attempt on its way out; nobody takes it for one.
+constexpr std::string_view kRemoved = "removed.";
+
+struct Entry {
+  std::string path;
+  fs::file_time_type changed;
+};
+
+// What is in a directory; an entry that vanishes meanwhile is left out.
+std::vector<Entry> entries_in(const std::string& path) {
+  std::vector<Entry> entries;
+  std::error_code error;
+  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+    std::error_code gone;
+    const auto changed = it->last_write_time(gone);
+    if (!gone) entries.push_back({it->path().string(), changed});
+  }
+  return entries;
+}
+
+std::string name_of(const std::string& path) { return fs::path(path).filename().string(); }
+
+struct Candidate {
+  Attempt attempt;
+  bool is_complete = false;
+  fs::file_time_type changed;  // when its newest file was
+};
+
+class Clearing {
+ public:
+  Clearing(const std::string& run_dir, const Retention& retention, std::string id,
+           std::shared_ptr<FileSystem> system)
+      : run_dir_(run_dir),
+        retention_(retention),
+        id_(std::move(id)),
+        system_(system == nullptr ? current_file_system() : std::move(system)) {}
+
+  std::vector<std::string> run() {
+    find_candidates();
+    remove_leftovers();
+    const auto newest = std::ranges::find_if(candidates_, &Candidate::is_complete);
+    if (newest == candidates_.end()) return {};
+    // Other ranks' records may be seen before they are on the disk, and the older ones must not go
+    // before them.
+    sync_directory(*system_, newest->attempt.path);
+    sync_directory(*system_, run_dir_);
+    const std::set<std::string> kept = names_kept(newest->attempt);
+    std::vector<std::string> removed;
+    for (const Candidate& c : candidates_) {
+      const bool goes =
+          c.is_complete ? !kept.contains(c.attempt.name) : is_dead(c, newest->attempt);
+      if (goes && remove_attempt(c.attempt)) removed.push_back(c.attempt.name);
+      if (!goes) remove_temporaries(c.attempt.path);
+    }
+    return removed;
+  }
+
+ private:
+  void find_candidates() {
+    for (Attempt& attempt : list_attempts(run_dir_)) {
+      Candidate c{std::move(attempt), false, fs::file_time_type::min()};
+      std::error_code gone;
+      c.changed = std::max(c.changed, fs::last_write_time(c.attempt.path, gone));
+      for (const Entry& e : entries_in(c.attempt.path)) c.changed = std::max(c.changed, e.changed);
+      newest_change_ = std::max(newest_change_, c.changed);
+      c.is_complete = examine(c.attempt).is_complete();
+      candidates_.push_back(std::move(c));
+    }
+  }
+
+  bool is_stale(fs::file_time_type changed) const {
+    return newest_change_ - changed > retention_.stale_after;
+  }
+
+  std::set<std::string> names_kept(const Attempt& newest) const {
+    std::set<std::string> kept = {newest.name};
+    std::vector<const Candidate*> complete;
+    for (const Candidate& c : candidates_) {
+      if (c.is_complete) complete.push_back(&c);
+    }
+    std::ranges::sort(complete, [](const Candidate* a, const Candidate* b) {
+      return id_is_earlier(b->attempt.id, a->attempt.id);
+    });
+    int last = 0;
+    bool own = false;
+    for (const Candidate* c : complete) {
+      const bool every = retention_.keep_every > 0 && c->attempt.step % retention_.keep_every == 0;
+      const bool young =
+          retention_.keep_for.count() > 0 && newest_change_ - c->changed <= retention_.keep_for;
+      const bool last_of_own = !own && is_of_one_run(c->attempt.id, id_);
+      own = own || last_of_own;
+      if (retention_.keeps_all() || last++ < retention_.keep_last || every || young || last_of_own)
+        kept.insert(c->attempt.name);
+    }
+    return kept;
+  }
+
+  // Nobody can be writing it any more.
+  bool is_dead(const Candidate& c, const Attempt& newest) const {
+    if (c.attempt.id == id_) return false;
+    // Every rank makes the saves of a run in order, and has made one that is complete.
+    for (const Candidate& other : candidates_) {
+      if (other.is_complete && is_of_one_run(c.attempt.id, other.attempt.id) &&
+          id_is_earlier(c.attempt.id, other.attempt.id)) {
+        return true;
+      }
+    }
+    return id_is_earlier(c.attempt.id, newest.id) && is_stale(c.changed);
+  }
+
+  // Under another name first: it is no checkpoint any more, at once and whole.
+  bool remove_attempt(const Attempt& attempt) {
+    const std::string path = (fs::path(run_dir_) / (std::string(kRemoved) + attempt.name)).string();
+    const int error = system_->rename(attempt.path, path, Existing::kRefuse);
+    if (error == ENOENT) return false;  // another process was first
+    if (error != 0) {
+      throw CheckpointError(fmt::format("cannot remove {}: {}", attempt.path,
+                                        std::generic_category().message(error)));
+    }
+    remove_directory(path);
+    return true;
+  }
+
+  void remove_directory(const std::string& path) {
+    for (const Entry& e : entries_in(path)) system_->remove(e.path);
+    system_->remove(path);
+  }
+
+  void remove_leftovers() {
+    for (const Entry& e : entries_in(run_dir_)) {
+      if (name_of(e.path).starts_with(kRemoved)) remove_directory(e.path);
+    }
+    remove_temporaries(run_dir_);
+  }
+
+  void remove_temporaries(const std::string& path) {
+    for (const Entry& e : entries_in(path)) {
+      if (is_temporary_name(name_of(e.path)) && is_stale(e.changed)) system_->remove(e.path);
+    }
+  }
+
+  std::string run_dir_;
+  Retention retention_;
+  std::string id_;
+  std::shared_ptr<FileSystem> system_;
+  std::vector<Candidate> candidates_;  // the newest first, by step
+  fs::file_time_type newest_change_ = fs::file_time_type::min();
+};
+
+}  // namespace
+
+void Retention::check() const {
+  if (keep_last >= 0 && keep_every >= 0 && keep_for.count() >= 0 && stale_after.count() >= 0)
+    return;
+  throw ArgumentError(fmt::format(
+      "checkpoint::Retention: keep_last {}, keep_every {}, keep_for {} s and stale_after {} s must "
+      "not be negative",
+      keep_last, keep_every, keep_for.count(), stale_after.count()));
+}
+
+std::vector<std::string> clear_old(const std::string& run_dir, const Retention& retention,
+                                   const std::string& id,
+                                   const std::shared_ptr<FileSystem>& system) {
+  retention.check();
+  return Clearing(run_dir, retention, id, system).run();
+}
+
+}  // namespace dtensor::checkpoint

@@ -1,0 +1,39 @@
+// Retention: which checkpoints of a run's directory are kept, and what is cleared away.
+
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dtensor/checkpoint/file_system.h"
+
+namespace dtensor::checkpoint {
+
+// A checkpoint that any of the rules names is kept. Always kept are the newest complete one (what
+// load takes) and, for who calls with an attempt of its own, the last complete one of its run.
+struct Retention {
+  int keep_last = 0;                 // the complete ones that were begun last; 0 keeps all
+  int64_t keep_every = 0;            // those whose step is a multiple of this; 0: none
+  std::chrono::seconds keep_for{0};  // those at most so much older than the newest file of the run
+  // Another job may be writing what is not complete: it is cleared away once it is older than the
+  // newest complete one and nothing of it has changed for so long before the newest file of the
+  // run. What the same run began before its last complete one needs no such wait.
+  std::chrono::seconds stale_after = std::chrono::hours(24);
+
+  bool keeps_all() const { return keep_last == 0; }
+  void check() const;  // ArgumentError for a negative number
+};
+
+// Clears away what `retention` does not keep: complete ones, incomplete ones, and temporaries.
+// Nothing where keep_last is 0 but what is incomplete or temporary. `id`: of an attempt of the
+// calling job, which is not touched; may be empty. Returns the names of the attempts that are gone,
+// the newest first. Any process may call it at any time; jobs may call it at one time. A job that
+// loads an older step while it is cleared away gets a CheckpointError that names the file.
+std::vector<std::string> clear_old(const std::string& run_dir, const Retention& retention,
+                                   const std::string& id = "",
+                                   const std::shared_ptr<FileSystem>& system = nullptr);
+
+}  // namespace dtensor::checkpoint
