@@ -245,8 +245,14 @@ Spec with_options(const Spec& spec, const Options& options) {
   for (int d = 0; d < spec.ndim(); ++d) {
     levels.emplace_back(spec.levels(d).begin(), spec.levels(d).end());
   }
+  std::vector<bool> ordered(levels.size(), false);
   for (const auto& order : options.orders) {
-    auto& old = levels[option_dim(order.dim, spec.ndim(), "order")];
+    const size_t d = option_dim(order.dim, spec.ndim(), "order");
+    if (ordered[d]) {
+      throw ArgumentError(fmt::format("layout: order={} is given twice", order.dim));
+    }
+    ordered[d] = true;
+    auto& old = levels[d];
     std::vector<Level> sorted;
     for (const std::string_view name : order.mesh_dims) {
       sorted.push_back(Level{mesh.dim(name), 1});
@@ -269,6 +275,14 @@ Spec with_options(const Spec& spec, const Options& options) {
       throw PlacementError(
           fmt::format("layout: unit={}:{}:{}, but \"{}\" does not cut tensor dim {}", unit.dim,
                       unit.mesh_dim, unit.unit, unit.mesh_dim, unit.dim));
+    }
+    if (unit.unit < 1) {
+      throw ArgumentError(fmt::format("layout: unit={}:{}:{}; a unit is 1 or more", unit.dim,
+                                      unit.mesh_dim, unit.unit));
+    }
+    if (level->unit != 1) {
+      throw ArgumentError(
+          fmt::format("layout: unit={}:{} is given twice", unit.dim, unit.mesh_dim));
     }
     level->unit = unit.unit;
   }

@@ -299,7 +299,12 @@ TEST(LayoutText, ErrorsShowTheSpot) {
   EXPECT_NE(error_of("dp=2:S(2)").find("Shard(2)"), std::string::npos);
   EXPECT_NE(error_of("dp=2:R;size=3").find("\"size\" is no key"), std::string::npos);
   EXPECT_NE(error_of("dp=2:R;unit=0:dp:2").find("does not cut"), std::string::npos);
-  EXPECT_NE(error_of("dp=2:S(0);unit=0:dp:0").find("unit 0"), std::string::npos);
+  EXPECT_NE(error_of("dp=2:S(0);unit=0:dp:0").find("unit=0:dp:0; a unit is 1 or more"),
+            std::string::npos);
+  EXPECT_NE(error_of("dp=2:S(0);unit=0:dp:2;unit=0:dp:4").find("unit=0:dp is given twice"),
+            std::string::npos);
+  EXPECT_NE(error_of("a=2,b=2:S(0),S(0);order=0:b,a;order=-2:a,b").find("order=-2 is given twice"),
+            std::string::npos);
   EXPECT_NE(error_of("dp=2:S(0);unit=5:dp:2").find("unit=5"), std::string::npos);
   EXPECT_NE(error_of("dp=2:S(0);unit=0:tp:2").find("\"tp\""), std::string::npos);
   EXPECT_NE(error_of("dp=2:S(0);order=0:dp,dp").find("once"), std::string::npos);
