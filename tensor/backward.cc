@@ -77,7 +77,11 @@ Layout internal::dual(const Layout& grad, const Layout& tensor, bool passes, std
 
 DTensor internal::move_grad(const DTensor& grad, const Layout& to, std::string_view op,
                             std::string_view of, CallSite site) {
-  if (grad.layout() == to || equal_boundaries(grad.layout(), to)) return grad;
+  if (grad.layout() == to) return grad;
+  // Another label for the same pieces.
+  if (equal_boundaries(grad.layout(), to)) {
+    return placed(local_or_none(grad), grad.dtype(), to, grad.mesh());
+  }
   const MoveItem item{
       .local = local_or_none(grad), .from = grad.layout(), .to = to, .dtype = grad.dtype()};
   const MoveOptions options{.op = op, .cause = Cause::kAdjoint, .of = of, .site = site};
@@ -221,8 +225,9 @@ void BackwardPass::finish_leaf(PendingLeaf state) {
     grad = add_to(std::exchange(before, {}), grad);
   }
   const Layout to = internal::dual(grad.layout(), leaf.layout, options_.defer, "leaf");
-  if (grad.layout() == to || equal_boundaries(grad.layout(), to) || !grad.has_local()) {
+  if (equal_boundaries(grad.layout(), to) || !grad.has_local()) {
     if (!grad.has_local()) grad = DTensor(grad.dtype(), to, leaf.mesh);
+    if (!(grad.layout() == to)) grad = DTensor(grad.local_tensor(), to, leaf.mesh);
     leaf.grad = before.defined() ? add_to(std::move(before), grad) : own(grad);
     return;
   }

@@ -65,6 +65,16 @@ class PlanCache {
 
 bool communicates(const ReshardStep& step) { return step.kind != StepKind::kLocal; }
 
+// Do two steps go in one call? Between two meshes all ranks take part in all that moves there, and
+// a list of broadcasts goes as an exchange.
+bool same_call(const ReshardStep& x, const ReshardStep& y) {
+  if (x.is_between_meshes() || y.is_between_meshes()) {
+    return x.is_between_meshes() && y.is_between_meshes() && *x.ranks == *y.ranks;
+  }
+  return x.kind == y.kind && x.mesh_dims == y.mesh_dims && x.op == y.op &&
+         x.from_only == y.from_only && x.to_only == y.to_only && x.from.mesh() == y.from.mesh();
+}
+
 // Do two plans make the same calls on the same groups?
 bool same_calls(const ReshardPlan& a, const ReshardPlan& b) {
   const auto next = [](const ReshardPlan& p, size_t i) {
@@ -74,16 +84,7 @@ bool same_calls(const ReshardPlan& a, const ReshardPlan& b) {
   size_t i = next(a, 0);
   size_t j = next(b, 0);
   for (; i < a.steps().size() && j < b.steps().size(); i = next(a, i + 1), j = next(b, j + 1)) {
-    const ReshardStep& x = a.steps()[i];
-    const ReshardStep& y = b.steps()[j];
-    if (x.kind != y.kind || x.mesh_dims != y.mesh_dims || x.op != y.op ||
-        x.from_only != y.from_only || x.to_only != y.to_only ||
-        x.is_between_meshes() != y.is_between_meshes()) {
-      return false;
-    }
-    if (x.is_between_meshes() ? *x.ranks != *y.ranks : !(x.from.mesh() == y.from.mesh())) {
-      return false;
-    }
+    if (!same_call(a.steps()[i], b.steps()[j])) return false;
   }
   return i == a.steps().size() && j == b.steps().size();
 }
@@ -247,7 +248,7 @@ void Move::State::enter(Party& party, int calls, LedgerEntry::Time begin) const 
   for (size_t k = 0; k < party.members.size(); ++k) {
     const Moving& moving = items[party.members[k]];
     const int rank = mesh.rank();
-    if (!moving.next().from.mesh().contains(rank) && !moving.next().to.mesh().contains(rank)) {
+    if (!moving.item.from.mesh().contains(rank) && !moving.item.to.mesh().contains(rank)) {
       continue;
     }
     if (static_cast<int>(k) < calls || party.calls.empty()) {
@@ -258,7 +259,7 @@ void Move::State::enter(Party& party, int calls, LedgerEntry::Time begin) const 
 }
 
 // Runs local steps, then issues the collective that is next, if there is one. What other ranks of
-// the mesh do is entered, too: the ledgers of all are alike.
+// the meshes do is entered, too: the ledgers of all are alike.
 void Move::State::issue(Party& party) {
   while (true) {
     for (const size_t i : party.members) items[i].run_local_steps();

@@ -113,7 +113,9 @@ std::vector<DTensor> adjoint(std::span<const DTensor> grads, std::span<const Rou
     const Layout& from = grads[i].layout();
     const Layout to = adjoint_of(from, routes[i].from, routes[i].to, asked.op);
     if (stays(from, to)) {
-      out[i] = grads[i];
+      out[i] = from == to ? grads[i]
+                          : internal::placed(internal::local_or_none(grads[i]), grads[i].dtype(),
+                                             to, grads_mesh);
       continue;
     }
     items.push_back({.local = internal::local_or_none(grads[i]),
