@@ -17,12 +17,13 @@ namespace dtensor::tools {
 namespace {
 
 constexpr std::array kCommands = {
-    Command{"layout", "--shape 11,4 \"dp=2,tp=2:S(0),R\" [--json]",
+    Command{"layout", "--shape 11,4 \"dp=2,tp=2:S(0),R\" [--rank R] [--json]",
             "what each rank holds of a tensor", layout_command},
-    Command{
-        "plan",
-        "--shape 11,4 [--dtype f32] --from \"dp=2,tp=2:S(0),R\" --to \"dp=2,tp=2:R,R\" [--json]",
-        "how a tensor goes from one layout to another, and its bytes", plan_command},
+    Command{"plan",
+            "--shape 11,4 [--dtype f32] --from \"dp=2,tp=2:S(0),R\" --to \"x=3:S(1)\" [--rank R]\n"
+            "                [--json | --explain]",
+            "how a tensor goes from one layout to another, and its bytes; --explain draws it",
+            plan_command},
     Command{"rules", "[OP] [--json]", "the placements that ops take, proved in tests/ops",
             rules_command},
     Command{"checkpoint", "ls PATH [--json] | verify PATH [--deep] [--json]",

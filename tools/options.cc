@@ -64,6 +64,18 @@ Shape read_shape(const std::string& text) {
   }
 }
 
+int read_rank(const std::string& text) {
+  try {
+    TextCursor in(text, "rank");
+    const int64_t rank = in.number("a rank");
+    in.expect_end();
+    if (rank >= 0 && rank <= INT32_MAX) return static_cast<int>(rank);
+  } catch (const ArgumentError& e) {
+    throw UsageError(e.what());
+  }
+  throw UsageError("rank " + text + ": ranks are 0 or more");
+}
+
 Layout read_layout(const std::string& text, const Shape& shape) {
   try {
     return parse_layout(text, shape);

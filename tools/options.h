@@ -45,6 +45,9 @@ class Options {
 // "11,4"; "" is a scalar's. UsageError otherwise.
 Shape read_shape(const std::string& text);
 
+// "3". UsageError otherwise.
+int read_rank(const std::string& text);
+
 // parse_layout with UsageError for whatever is wrong with the text.
 Layout read_layout(const std::string& text, const Shape& shape);
 

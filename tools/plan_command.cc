@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,138 +12,143 @@
 #include "dtensor/base/dtype.h"
 #include "dtensor/placement/reshard_plan.h"
 #include "dtensor/tools/options.h"
+#include "dtensor/tools/plan_explain.h"
 
 namespace dtensor::tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What is told of a plan, in elements.
-struct Report {
-  int64_t total = 0;
-  int64_t minimum = 0;
-  Json steps = Json::array();  // with payload_bytes
-  std::vector<std::string> lines;
-  std::vector<BoxMove> messages;
-  std::map<int, RankTraffic> ranks;
+constexpr size_t kMaxMessages = 2'000'000;  // they may be the square of the ranks
+constexpr size_t kMaxTableRanks = 64;
+
+struct Request {
+  ReshardPlan plan;
+  int64_t element_bytes = 1;
+  std::optional<int> rank;  // the one that is told of
+
+  int64_t bytes(int64_t elements) const { return checked_mul(elements, element_bytes); }
+  std::vector<int> ranks() const { return rank ? std::vector<int>{*rank} : plan.ranks(); }
 };
 
-// Every group of a step, in the order of its first rank in the mesh.
-std::vector<std::vector<int>> groups_of(const MeshLayout& mesh, const std::vector<int>& dims) {
+std::vector<std::string> names_of(const ReshardStep& step) {
+  std::vector<std::string> names;
+  for (const int m : step.mesh_dims) names.push_back(step.from.mesh().name(m));
+  return names;
+}
+
+// Every group of a step, in the order of its first rank; of one rank: its own.
+std::vector<std::vector<int>> groups_of(const Request& request, const ReshardStep& step) {
   std::vector<std::vector<int>> groups;
-  for (int i = 0; i < mesh.size(); ++i) {
-    const Coordinate at = mesh.coordinate_at(i);
-    if (std::ranges::any_of(dims, [&](int m) { return at[m] != 0; })) continue;
-    groups.push_back(mesh.group(at, dims));
+  std::vector<int> ranks = request.rank ? std::vector<int>{*request.rank}
+                           : step.ranks ? std::vector<int>{step.ranks->front()}
+                                        : step.from.mesh().ranks();
+  std::vector<int> seen;
+  for (const int rank : ranks) {
+    if (std::ranges::binary_search(seen, rank)) continue;
+    std::vector<int> group = group_of(step, rank);
+    if (group.empty()) continue;
+    for (const int member : group) seen.insert(std::ranges::lower_bound(seen, member), member);
+    groups.push_back(std::move(group));
   }
   return groups;
 }
 
-void add_step(Report& report, const ReshardStep& step, int64_t element_bytes) {
-  const MeshLayout& mesh = step.from.mesh();
-  std::vector<std::string> names;
-  for (const int m : step.mesh_dims) names.push_back(mesh.name(m));
-  Json json = {{"kind", name_of(step.kind)}, {"mesh_dims", names}};
+Json step_json(const Request& request, const ReshardStep& step) {
+  Json json = {{"kind", name_of(step.kind)}, {"mesh_dims", names_of(step)}};
   if (step.op) json["op"] = name_of(*step.op);
   if (step.kind != StepKind::kLocal) {
-    const auto groups = groups_of(mesh, step.mesh_dims);
-    json["group"] = groups.front();
+    const auto groups = groups_of(request, step);
+    json["group"] = groups.empty() ? Json::array() : Json(groups.front());
     json["groups"] = groups;
   }
   json["from"] = to_string(step.from);
   json["to"] = to_string(step.to);
-  json["payload_bytes"] = checked_mul(step.payload, element_bytes);
-  report.steps.push_back(std::move(json));
-  report.lines.push_back(fmt::format("{:<15}{:<12}{:>14} B  {} -> {}", name_of(step.kind),
-                                     fmt::join(names, ","), step.payload * element_bytes,
-                                     to_string(step.from.spec()), to_string(step.to.spec())));
+  json["payload_bytes"] = request.bytes(step.payload);
+  return json;
 }
 
-Report on_one_mesh(const Layout& from, const Layout& to, int64_t element_bytes) {
-  const ReshardPlan made = plan(from, to);
-  Report report;
-  report.total = made.payload();
-  report.minimum = made.payload_minimum();
-  report.messages = made.messages();
-  for (const ReshardStep& step : made.steps()) add_step(report, step, element_bytes);
-  const auto traffic = made.traffic();
-  for (size_t i = 0; i < traffic.size(); ++i) report.ranks[from.mesh().ranks()[i]] = traffic[i];
-  return report;
-}
-
-// Between two meshes: one exchange over the ranks of both, every receiver taking from itself where
-// it can. Without Partial, so that each element that is lacking is sent once: the least.
-Report between_meshes(const Layout& from, const Layout& to, int64_t element_bytes) {
-  if (from.spec().has_partial() || to.spec().has_partial()) {
-    throw PlacementError(
-        "plan: a Partial tensor does not move between two meshes; plan it to R or S on its own "
-        "mesh first");
+// The moves of boxes, sorted by (src, dst, offset): all, or those of one rank.
+std::vector<BoxMove> messages_of(const Request& request) {
+  std::vector<BoxMove> moves;
+  for (size_t s = 0; s < request.plan.steps().size(); ++s) {
+    const StepKind kind = request.plan.steps()[s].kind;
+    if (kind == StepKind::kReduceScatter || kind == StepKind::kAllReduce) continue;
+    for (const int rank : request.ranks()) {
+      const RankStep mine = request.plan.rank_step(static_cast<int>(s), rank);
+      for (const RankPiece& p : mine.receive) moves.push_back({p.rank, rank, p.box});
+      if (request.rank) {
+        for (const RankPiece& p : mine.send) moves.push_back({rank, p.rank, p.box});
+      }
+      if (moves.size() > kMaxMessages) {
+        throw UsageError(
+            fmt::format("--json lists every message, and there are more than {}; "
+                        "--rank R lists those of one rank",
+                        kMaxMessages));
+      }
+    }
   }
-  Report report;
-  for (const int rank : from.mesh().ranks()) report.ranks[rank] = {};
-  for (const int rank : to.mesh().ranks()) report.ranks[rank] = {};
-  for (const BoxMove& move : moves(tiling_of(from), tiling_of(to))) {
-    if (move.src == move.dst) continue;
-    report.messages.push_back(move);
-    report.total += move.box.numel();
-    report.ranks[move.src].sent += move.box.numel();
-    report.ranks[move.dst].received += move.box.numel();
-  }
-  report.minimum = report.total;
-  std::vector<int> group;
-  for (const auto& [rank, traffic] : report.ranks) group.push_back(rank);
-  report.steps.push_back({{"kind", "exchange"},
-                          {"mesh_dims", Json::array()},
-                          {"group", group},
-                          {"groups", {group}},
-                          {"from", to_string(from)},
-                          {"to", to_string(to)},
-                          {"payload_bytes", checked_mul(report.total, element_bytes)}});
-  report.lines.push_back(fmt::format("{:<15}{:<12}{:>14} B  {} -> {}", "exchange", "two meshes",
-                                     report.total * element_bytes, to_string(from), to_string(to)));
-  std::ranges::sort(report.messages, [](const BoxMove& a, const BoxMove& b) {
-    return std::pair(a.src, a.dst) < std::pair(b.src, b.dst);
+  std::ranges::sort(moves, [](const BoxMove& a, const BoxMove& b) {
+    if (a.src != b.src || a.dst != b.dst) return std::pair(a.src, a.dst) < std::pair(b.src, b.dst);
+    return std::ranges::lexicographical_compare(a.box.offset, b.box.offset);
   });
-  return report;
+  return moves;
 }
 
-std::string json_text(const Report& report, int64_t element_bytes) {
-  Json messages = Json::array();
-  for (const BoxMove& move : report.messages) {
-    messages.push_back(
-        {{"src", move.src}, {"dst", move.dst}, {"bytes", move.box.numel() * element_bytes}});
+std::string json_text(const Request& request) {
+  const ReshardPlan& plan = request.plan;
+  const std::vector<int> ranks = request.ranks();
+  Json json = {{"bytes_total", request.bytes(plan.payload())},
+               {"bytes_minimum", request.bytes(plan.payload_minimum())},
+               {"steps", Json::array()},
+               {"messages", Json::array()},
+               {"ranks", ranks},
+               {"sent", Json::array()},
+               {"received", Json::array()}};
+  for (const ReshardStep& step : plan.steps()) json["steps"].push_back(step_json(request, step));
+  for (const BoxMove& move : messages_of(request)) {
+    json["messages"].push_back(
+        {{"src", move.src}, {"dst", move.dst}, {"bytes", request.bytes(move.box.numel())}});
   }
-  Json ranks = Json::array();
-  Json sent = Json::array();
-  Json received = Json::array();
-  for (const auto& [rank, traffic] : report.ranks) {
-    ranks.push_back(rank);
-    sent.push_back(traffic.sent * element_bytes);
-    received.push_back(traffic.received * element_bytes);
+  for (const int rank : ranks) {
+    const RankTraffic traffic = plan.traffic(rank);
+    json["sent"].push_back(request.bytes(traffic.sent));
+    json["received"].push_back(request.bytes(traffic.received));
   }
-  return Json{{"bytes_total", checked_mul(report.total, element_bytes)},
-              {"bytes_minimum", report.minimum * element_bytes},
-              {"steps", report.steps},
-              {"messages", messages},
-              {"ranks", ranks},
-              {"sent", sent},
-              {"received", received}}
-             .dump() +
-         "\n";
+  return json.dump() + "\n";
 }
 
-std::string table(const Report& report, int64_t element_bytes) {
+std::string table(const Request& request) {
+  const ReshardPlan& plan = request.plan;
   std::string text;
-  for (const std::string& line : report.lines) text += line + "\n";
-  if (report.lines.empty()) text += "no steps: every rank holds what it will hold\n";
-  text += fmt::format("\n{:>6}{:>16}{:>16}\n", "rank", "sent B", "received B");
-  for (const auto& [rank, traffic] : report.ranks) {
-    text += fmt::format("{:>6}{:>16}{:>16}\n", rank, traffic.sent * element_bytes,
-                        traffic.received * element_bytes);
+  for (const ReshardStep& step : plan.steps()) {
+    const bool crosses = step.is_between_meshes();
+    text += fmt::format("{:<15}{:<12}{:>14} B  {} -> {}\n", name_of(step.kind),
+                        crosses ? "two meshes" : fmt::format("{}", fmt::join(names_of(step), ",")),
+                        request.bytes(step.payload),
+                        crosses ? to_string(step.from) : to_string(step.from.spec()),
+                        crosses ? to_string(step.to) : to_string(step.to.spec()));
   }
-  text += fmt::format("\n{} messages of boxes, {} B in all, least possible {} B\n",
-                      report.messages.size(), checked_mul(report.total, element_bytes),
-                      report.minimum * element_bytes);
+  if (plan.steps().empty()) text += "no steps: every rank holds what it will hold\n";
+  text += fmt::format("\n{:>6}{:>16}{:>16}\n", "rank", "sent B", "received B");
+  const std::vector<int> ranks = request.ranks();
+  const size_t shown = std::min(ranks.size(), kMaxTableRanks);
+  for (size_t i = 0; i < shown; ++i) {
+    const RankTraffic traffic = plan.traffic(ranks[i]);
+    text += fmt::format("{:>6}{:>16}{:>16}\n", ranks[i], request.bytes(traffic.sent),
+                        request.bytes(traffic.received));
+  }
+  if (shown < ranks.size()) {
+    text += fmt::format("and {} more ranks; --rank R tells of one\n", ranks.size() - shown);
+  }
+  if (ranks.size() <= kMaxTableRanks) {
+    text += fmt::format("\n{} messages of boxes{}, {} B in all, least possible {} B\n",
+                        messages_of(request).size(), request.rank ? " of this rank" : "",
+                        request.bytes(plan.payload()), request.bytes(plan.payload_minimum()));
+  } else {
+    text += fmt::format("\n{} B in all, least possible {} B\n", request.bytes(plan.payload()),
+                        request.bytes(plan.payload_minimum()));
+  }
   return text;
 }
 
@@ -158,15 +163,28 @@ DType read_dtype(const std::string& name) {
 }  // namespace
 
 int plan_command(Arguments arguments, std::ostream& out, std::ostream& err) {
-  const Options options(arguments,
-                        {.values = {"shape", "dtype", "from", "to"}, .switches = {"json"}});
+  const Options options(arguments, {.values = {"shape", "dtype", "from", "to", "rank"},
+                                    .switches = {"json", "explain"}});
   const Shape shape = read_shape(options.required("shape"));
   const Layout from = read_layout(options.required("from"), shape);
   const Layout to = read_layout(options.required("to"), shape);
-  const int64_t element_bytes = size_of(read_dtype(options.value_or("dtype", "f32")));
-  const Report report = from.mesh() == to.mesh() ? on_one_mesh(from, to, element_bytes)
-                                                 : between_meshes(from, to, element_bytes);
-  out << (options.has("json") ? json_text(report, element_bytes) : table(report, element_bytes));
+  const DType dtype = read_dtype(options.value_or("dtype", "f32"));
+  if (options.has("explain")) {
+    if (options.has("json") || options.has("rank")) {
+      throw UsageError("--explain is for people: it goes with neither --json nor --rank");
+    }
+    out << explain(plan(from, to), dtype);
+    return 0;
+  }
+  Request request{plan(from, to), size_of(dtype), {}};
+  if (options.has("rank")) {
+    const int rank = read_rank(options.required("rank"));
+    if (!from.mesh().contains(rank) && !to.mesh().contains(rank)) {
+      throw UsageError(fmt::format("rank {} is in neither mesh", rank));
+    }
+    request.rank = rank;
+  }
+  out << (options.has("json") ? json_text(request) : table(request));
   return 0;
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -105,6 +106,123 @@ TEST(PlanCommand, TakesTwoMeshes) {
   EXPECT_EQ(plan["received"], json::parse("[0,8,8,4]"));
 }
 
+TEST(PlanCommand, TakesTwoMeshesAndPartial) {
+  const json plan =
+      json_of({"plan", "--shape", "4", "--from", "x=2:P(sum)", "--to", "y=3:R", "--json"});
+  EXPECT_EQ(plan["ranks"], json::parse("[0,1,2]"));
+  int64_t sent = 0;
+  int64_t received = 0;
+  for (const json& rank : plan["sent"]) sent += rank.get<int64_t>();
+  for (const json& rank : plan["received"]) received += rank.get<int64_t>();
+  EXPECT_EQ(sent, plan["bytes_total"]);
+  EXPECT_EQ(received, plan["bytes_total"]);
+  EXPECT_EQ(plan["bytes_total"], plan["bytes_minimum"]);
+  EXPECT_EQ(plan["bytes_total"], 48);  // 16 B added on one rank, the sum sent on to two
+}
+
+TEST(PlanCommand, TellsOfOneRank) {
+  const json plan = json_of({"plan", "--shape", "5", "--from", "x=2:S(0)", "--to", "y=3@1-3:S(0)",
+                             "--json", "--rank", "2"});
+  EXPECT_EQ(plan["bytes_total"], 20);
+  EXPECT_EQ(plan["ranks"], json::parse("[2]"));
+  EXPECT_EQ(plan["sent"], json::parse("[0]"));
+  EXPECT_EQ(plan["received"], json::parse("[8]"));
+  EXPECT_EQ(plan["messages"], json::parse(R"([
+    {"src":0,"dst":2,"bytes":4},{"src":1,"dst":2,"bytes":4}])"));
+  EXPECT_EQ(json_of({"layout", "--shape", "5", "x=2:S(0)", "--rank=1", "--json"}),
+            json::parse(R"([{"rank":1,"coordinate":[1],"offset":[3],"size":[2]}])"));
+}
+
+TEST(PlanCommand, ExplainDrawsTheMeshAndTheMoves) {
+  const auto plan = dtensor_program({"plan", "--explain", "--shape", "6,5", "--from",
+                                     "dp=2,tp=2:P(sum),S(0)", "--to", "dp=2,tp=2:R,R"});
+  EXPECT_EQ(plan.status, 0) << plan.err;
+  EXPECT_EQ(plan.out, R"(f32[6,5]
+  from dp=2,tp=2:P(sum),S(0)
+  to   dp=2,tp=2:R,R
+
+before: rank and what it holds; each holds a term of the sum over dp
+        tp 0          tp 1
+  dp 0  0: [0:3,0:5]  1: [3:6,0:5]
+  dp 1  2: [0:3,0:5]  3: [3:6,0:5]
+
+step 1 of 2: all_reduce by sum over dp, 240 B
+  [dp:P(sum), tp:S(0)] -> [dp:R, tp:S(0)]
+  why: each rank of a group will hold the whole sum of their terms; before other moves, so that these send the value once and not each term
+  groups {0,2} {1,3}
+    {0,2} all: sum of 2 terms of [0:3,0:5], 60 B each
+    {1,3} all: sum of 2 terms of [3:6,0:5], 60 B each
+  then
+        tp 0          tp 1
+  dp 0  0: [0:3,0:5]  1: [3:6,0:5]
+  dp 1  2: [0:3,0:5]  3: [3:6,0:5]
+
+step 2 of 2: all_gather over tp, 240 B
+  [dp:R, tp:S(0)] -> [dp:R, tp:R]
+  why: each rank of a group has a part of what all of them will hold
+  groups {0,1} {2,3}
+    1 -> 0  [3:6,0:5], 60 B
+    0 -> 1  [0:3,0:5], 60 B
+    3 -> 2  [3:6,0:5], 60 B
+    2 -> 3  [0:3,0:5], 60 B
+  then
+        tp 0          tp 1
+  dp 0  0: [0:6,0:5]  1: [0:6,0:5]
+  dp 1  2: [0:6,0:5]  3: [0:6,0:5]
+
+480 B sent in all
+)");
+}
+
+TEST(PlanCommand, ExplainSaysWhyOfEachKindOfStep) {
+  const auto explained = [](const char* from, const char* to, const char* shape = "6,4") {
+    const auto plan =
+        dtensor_program({"plan", "--explain", "--shape", shape, "--from", from, "--to", to});
+    EXPECT_EQ(plan.status, 0) << plan.err;
+    return plan.out;
+  };
+  const auto has = [&](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
+  };
+  has(explained("x=2:R", "x=2:S(0)"), "on x every rank has all and keeps its part");
+  has(explained("x=2:R", "x=2:P(sum)"), "the value stays at coordinate 0");
+  has(explained("x=2:S(0)", "x=2:P(max)"), "filled with the identity of max");
+  has(explained("x=2:P(sum)", "x=2:S(0)"), "{0,1} -> 1  sum of [3:6,0:4], 48 B a term");
+  has(explained("x=2:S(0)", "x=2:S(1)"),
+      "dim 0 is cut by x before and not cut after and dim 1 is not cut before and cut by x after: "
+      "each rank has a piece for each other one");
+  has(explained("x=2:S(0)", "x=2:S(0);unit=0:x:4"), "cut by x before and cut by x in units of 4");
+  has(explained("x=2:S(0)", "y=3@1-3:S(0)"), "the meshes differ");
+  has(explained("a=2,b=2:P(sum),R", "a=2,b=2:R,S(1)"), "first, so that less is sent after");
+  has(explained("x=2:S(0)", "x=2:S(0)"), "no steps");
+  has(explained("x=2:S(0)", "x=2:S(0)", "1,1"), "1: empty");
+  const std::string three = explained("pp=2,dp=2,tp=2:S(0),R,R", "pp=2,dp=2,tp=2:R,R,R");
+  has(three, "  pp 1\n        tp 0          tp 1\n  dp 0  4: [3:6,0:4]  5: [3:6,0:4]\n");
+}
+
+// What is printed for people, and how long it takes, does not grow with the mesh.
+TEST(Commands, TakeHugeMeshes) {
+  const auto lines = [](const std::vector<std::string>& arguments) {
+    const auto result = dtensor_program(arguments);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return std::ranges::count(result.out, '\n');
+  };
+  const std::string from = "a=256,b=256:S(0),S(1)";
+  const std::string to = "a=256,b=256:S(1),S(0)";
+  EXPECT_LT(lines({"layout", "--shape", "100000,3000", from}), 300);
+  EXPECT_EQ(json_of({"layout", "--shape", "100000,3000", from, "--json"}).size(), 65536U);
+  EXPECT_LT(lines({"plan", "--shape", "100000,3000", "--from", from, "--to", to}), 100);
+  EXPECT_LT(lines({"plan", "--explain", "--shape", "100000,3000", "--from", from, "--to", to}),
+            200);
+  const json one = json_of(
+      {"plan", "--shape", "100000,3000", "--from", from, "--to", to, "--rank", "65535", "--json"});
+  EXPECT_EQ(one["ranks"], json::parse("[65535]"));
+  const auto all = dtensor_program(
+      {"plan", "--shape", "65536", "--from", "a=65536:S(0)", "--to", "a=65536:R", "--json"});
+  EXPECT_EQ(all.status, 2);
+  EXPECT_NE(all.err.find("--rank R lists those of one rank"), std::string::npos) << all.err;
+}
+
 TEST(PlanCommand, PrintsForPeopleToo) {
   const auto plan =
       dtensor_program({"plan", "--shape", "4", "--from", "x=2:S(0)", "--to", "x=2:R"});
@@ -139,8 +257,26 @@ TEST(Dtensor, ExitStatusTellsWrongUsageFromAFinding) {
   EXPECT_EQ(status({"plan", "--shape", "4", "--from", "x=2:P(sum)", "--to", "x=2:P(max)"},
                    "P(sum) cannot become P(max)"),
             1);
-  EXPECT_EQ(status({"plan", "--shape", "4", "--from", "x=2:P(sum)", "--to", "y=3:R"}, "two meshes"),
-            1);
+  EXPECT_EQ(
+      status({"plan", "--shape", "4611686018427387904", "--from", "x=3:S(0)", "--to", "x=3:R"},
+             "does not fit in 64 bits"),
+      1);
+  EXPECT_EQ(status({"plan", "--shape", "4", "--from", "x=2:R", "--to", "x=2:R", "--rank", "2"},
+                   "in neither mesh"),
+            2);
+  EXPECT_EQ(
+      status({"plan", "--shape", "4", "--from", "x=2:R", "--to", "x=2:R", "--explain", "--json"},
+             "--explain"),
+      2);
+  EXPECT_EQ(status({"layout", "--shape", "4", "x=2:R", "--rank", "-1"}, "rank -1"), 2);
+  EXPECT_EQ(status({"layout", "--shape", "4", "x=2:R", "--rank", "one"}, "a rank"), 2);
+  EXPECT_EQ(status({"layout", "--shape", "4", "x=2:R", "--rank", "2"}, "not in the mesh"), 2);
+  EXPECT_EQ(status({"layout", "--shape", "4,x", "x=2:R"}, "character 3"), 2);
+  EXPECT_EQ(status({"layout", "--shape", "9223372036854775808", "x=2:R"}, "a length"), 2);
+  EXPECT_EQ(status({"layout", "--shape", "9223372036854775807,2", "x=2:R"}, "64 bits"), 2);
+  EXPECT_EQ(status({"layout", "--shape", "1,1,1,1,1,1,1,1,1", "x=2:R"}, "at most 8"), 2);
+  EXPECT_EQ(status({"layout", "--shape", "4", "x=99999999:R"}, "99999999"), 2);
+  EXPECT_EQ(status({"layout", "--shape", "4", "a=2,b=2:S(0),S(0);order=0:b,b"}, "once"), 2);
   EXPECT_EQ(dtensor_program({"--help"}).status, 0);
 }
 

@@ -1,0 +1,16 @@
+// A plan told in text: what each rank holds before and after, and each step with its groups, who
+// sends what to whom, the bytes, and why it is there.
+
+#pragma once
+
+#include <string>
+
+#include "dtensor/base/dtype.h"
+#include "dtensor/placement/reshard_plan.h"
+
+namespace dtensor::tools {
+
+// Of large meshes and long steps the first ranks and messages are shown.
+std::string explain(const ReshardPlan& plan, DType dtype);
+
+}  // namespace dtensor::tools
