@@ -244,5 +244,37 @@ TEST(Placement, ALocalShapeThatDoesNotFitEndsAllRanksWithANamedError) {
   }
 }
 
+// pytorch#144109: without a global shape there is none to guess; asked for by name, it is agreed.
+TEST(Placement, TheGlobalShapeIsGivenOrAgreedAndNeverGuessed) {
+  const std::vector<std::vector<int64_t>> wrong = {{3, 3, 3, 1}, {2, 3, 4, 5}};
+  const std::vector<std::vector<int64_t>> right = {{3, 2, 3, 2}, {4, 3, 4, 3}};
+  run_ranks(4, [&](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"x", 4}});
+    const auto r = static_cast<size_t>(comm.rank());
+    for (const int d : {0, 1}) {
+      const auto piece = [&](const std::vector<std::vector<int64_t>>& sizes) {
+        const int64_t n = sizes[static_cast<size_t>(d)][r];
+        return DTensor(Tensor::zeros(d == 0 ? Shape{n, 2} : Shape{2, n}));
+      };
+      const Shape shape = d == 0 ? Shape{10, 2} : Shape{2, 14};
+      const int64_t calls = comm.counters().calls;
+      EXPECT_EQ(from_local(piece(right), mesh, {Shard(d)}, {.shape = shape}).shape(), shape);
+      for (const auto& sizes : {right, wrong}) {
+        try {
+          static_cast<void>(from_local(piece(sizes), mesh, {Shard(d)}, {}));
+          ADD_FAILURE() << "a global shape was guessed";
+        } catch (const ArgumentError& e) {
+          EXPECT_NE(std::string(e.what()).find("shape"), std::string::npos) << e.what();
+        }
+      }
+      EXPECT_EQ(comm.counters().calls, calls) << "a message was sent";
+      EXPECT_EQ(from_local(piece(right), mesh, {Shard(d)}, {.shape = kAgree}).shape(), shape);
+      // On every rank, also on those whose piece is what a right cut would give them.
+      EXPECT_THROW(static_cast<void>(from_local(piece(wrong), mesh, {Shard(d)}, {.shape = kAgree})),
+                   ArgumentError);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace dtensor
