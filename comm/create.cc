@@ -26,6 +26,18 @@ Registry& registry() {
   return instance;
 }
 
+Factory factory_of(std::string_view scheme) {
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  const auto it = r.factories.find(scheme);
+  if (it != r.factories.end()) return it->second;
+  std::vector<std::string> known;
+  for (const auto& [other, unused] : r.factories) known.push_back(other + "://");
+  throw ArgumentError(
+      fmt::format("no backend for {}://; known are: {}. Register one first: comm::register_all()",
+                  scheme, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
+}
+
 }  // namespace
 
 void register_backend(std::string_view scheme, Factory factory) {
@@ -34,24 +46,15 @@ void register_backend(std::string_view scheme, Factory factory) {
   r.factories.insert_or_assign(std::string(scheme), std::move(factory));
 }
 
+void check_backend(std::string_view scheme_or_url) {
+  const bool is_url = scheme_or_url.find("://") != std::string_view::npos;
+  static_cast<void>(factory_of(is_url ? parse_url(scheme_or_url).scheme : scheme_or_url));
+}
+
 std::unique_ptr<Comm> create(std::string_view url) { return create(parse_url(url)); }
 
 std::unique_ptr<Comm> create(const Endpoint& endpoint) {
-  Factory factory;
-  {
-    Registry& r = registry();
-    const std::lock_guard lock(r.mutex);
-    const auto it = r.factories.find(endpoint.scheme);
-    if (it == r.factories.end()) {
-      std::vector<std::string> known;
-      for (const auto& [scheme, unused] : r.factories) known.push_back(scheme + "://");
-      throw ArgumentError(fmt::format(
-          "no backend for {}://; known are: {}. Register one first: comm::register_all()",
-          endpoint.scheme, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
-    }
-    factory = it->second;
-  }
-  auto comm = factory(endpoint);
+  auto comm = factory_of(endpoint.scheme)(endpoint);
   if (comm) set_root(*comm);
   return comm;
 }

@@ -18,6 +18,10 @@ using Factory = std::function<std::unique_ptr<Comm>(const Endpoint&)>;
 // Makes `scheme` known to create(). Thread-safe; registering a scheme twice keeps the later.
 void register_backend(std::string_view scheme, Factory factory);
 
+// Throws the ArgumentError of create() where the scheme, or that of the URL, is not registered, or
+// the URL is none.
+void check_backend(std::string_view scheme_or_url);
+
 // The Comm at a URL (dtensor/comm/endpoint.h). All ranks of the world call it. Throws ArgumentError
 // (unknown scheme: the message lists the known ones) or CommError (a rank that did not come by the
 // deadline is named; Mismatch where ranks disagree on size, generation or version).

@@ -13,6 +13,7 @@
 #include "dtensor/base/error.h"
 #include "dtensor/checkpoint/checkpoint.h"
 #include "dtensor/examples/llama/config.h"
+#include "dtensor/examples/llama/flags.h"
 #include "dtensor/examples/llama/generator.h"
 #include "dtensor/examples/llama/model.h"
 #include "dtensor/examples/llama/parallel.h"
@@ -57,9 +58,8 @@ std::optional<Options> parse(int argc, char** argv) {
   Options o;
   o.ranks.program = "generate";
   std::string ids;
-  std::string mesh;
   int64_t stop_id = 0;
-  double timeout = 300;
+  RanksFlags ranks(o.ranks);
   po::options_description d("generate: continues a prompt, greedily");
   auto add = d.add_options();
   add("help", "prints this");
@@ -68,45 +68,17 @@ std::optional<Options> parse(int argc, char** argv) {
   add("prompt", po::value(&o.text), "TEXT, for a model whose tokens are bytes");
   add("max-new", po::value(&o.generate.max_new), "ids to generate");
   add("stop-id", po::value(&stop_id), "the id that ends it");
-  add("mesh", po::value(&mesh), "tp=2; without it one process on no mesh");
-  add("comm", po::value(&o.ranks.comm), "gloo, local (threads), or a URL");
-  add("threads", po::value(&o.ranks.threads), "per rank");
-  add("timeout", po::value(&timeout), "SECONDS that an operation may take");
+  ranks.describe(d);
   add("json", po::bool_switch(&o.json), "one JSON line");
   po::variables_map values;
-  try {
-    // No positional ones: a stray word is an error, not passed over.
-    const po::positional_options_description none;
-    po::store(
-        po::command_line_parser(argc, argv)
-            .options(d)
-            .positional(none)
-            .style(po::command_line_style::unix_style & ~po::command_line_style::allow_guessing)
-            .run(),
-        values);
-    if (values.count("help") != 0) {
-      std::ostringstream text;
-      text << d;
-      std::fputs(text.str().c_str(), stdout);
-      return std::nullopt;
-    }
-    po::notify(values);
-  } catch (const po::error& error) {
-    throw ArgumentError(fmt::format("{}; see --help", error.what()));
-  }
+  if (!parse_flags(argc, argv, d, values)) return std::nullopt;
+  ranks.apply();
   o.is_text = values.count("prompt") != 0;
   if (o.is_text == (values.count("prompt-ids") != 0)) {
     throw ArgumentError("--prompt: give one of --prompt TEXT and --prompt-ids IDS");
   }
   if (o.generate.max_new < 0) throw ArgumentError("--max-new: give 0 or more");
-  if (o.ranks.threads < 1) throw ArgumentError("--threads: give 1 or more");
-  if (!(timeout > 0 && timeout < 1e9)) throw ArgumentError("--timeout: give seconds, more than 0");
-  o.ranks.timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout * 1000));
   if (values.count("stop-id") != 0) o.generate.stop_id = stop_id;
-  if (!mesh.empty()) {
-    o.ranks.mesh = parse_mesh(mesh);
-    check_mesh(*o.ranks.mesh);
-  }
   o.prompt = o.is_text ? std::vector<int64_t>() : parse_ids(ids);
   for (const char c : o.text) o.prompt.push_back(static_cast<unsigned char>(c));
   return o;

@@ -4,10 +4,10 @@
 
 #include <boost/program_options.hpp>
 #include <cmath>
-#include <cstdio>
 #include <sstream>
 
 #include "dtensor/base/error.h"
+#include "dtensor/examples/llama/flags.h"
 
 namespace dtensor::examples {
 namespace {
@@ -16,14 +16,12 @@ namespace po = boost::program_options;
 
 // What needs more than a plain value.
 struct Raw {
-  std::string mesh;
   std::string dp_mode = "fsdp";
   std::string param_dtype = "f32";
   std::string betas = "0.9,0.95";
-  double timeout = 300;
 };
 
-po::options_description describe(TrainOptions& o, Raw& raw) {
+po::options_description describe(TrainOptions& o, Raw& raw, RanksFlags& ranks) {
   po::options_description d("train: trains a Llama on a text");
   auto add = d.add_options();
   add("help", "prints this");
@@ -39,11 +37,8 @@ po::options_description describe(TrainOptions& o, Raw& raw) {
   add("eps", po::value(&o.eps), "of AdamW");
   add("weight-decay", po::value(&o.weight_decay), "on every parameter");
   add("clip-norm", po::value(&o.clip_norm), "largest norm of the gradients");
-  add("mesh", po::value(&raw.mesh), "dp=2,tp=2; without it one process on no mesh");
+  ranks.describe(d);
   add("dp-mode", po::value(&raw.dp_mode), "fsdp or ddp");
-  add("comm", po::value(&o.ranks.comm), "gloo, local (threads), or a URL");
-  add("threads", po::value(&o.ranks.threads), "per rank");
-  add("timeout", po::value(&raw.timeout), "SECONDS that an operation may take");
   add("param-dtype", po::value(&raw.param_dtype), "f32 or bf16: computed in");
   add("save", po::value(&o.save), "DIR of checkpoints");
   add("save-every", po::value(&o.save_every), "N steps, and after the last");
@@ -67,24 +62,17 @@ void check(const TrainOptions& o) {
   need(o.eps > 0, "eps", "give a positive number");
   need(o.weight_decay >= 0, "weight-decay", "give 0 or more");
   need(o.clip_norm > 0, "clip-norm", "give a positive number");
-  need(o.ranks.threads >= 1, "threads", "give 1 or more");
   need(o.save_every >= 0, "save-every", "give 0 or more");
   need(o.save_every == 0 || !o.save.empty(), "save-every", "needs --save DIR");
 }
 
 void apply(const Raw& raw, TrainOptions& o) {
-  if (!raw.mesh.empty()) {
-    o.ranks.mesh = parse_mesh(raw.mesh);
-    check_mesh(*o.ranks.mesh);
-  }
   need(raw.dp_mode == "fsdp" || raw.dp_mode == "ddp", "dp-mode",
        "give fsdp or ddp, not " + raw.dp_mode);
   if (raw.dp_mode == "ddp") o.parallel.data_parallel = DataParallel::kReplicate;
   need(raw.param_dtype == "f32" || raw.param_dtype == "bf16", "param-dtype",
        "give f32 or bf16, not " + raw.param_dtype);
   if (raw.param_dtype == "bf16") o.parallel.param_dtype = DType::kBFloat16;
-  need(raw.timeout > 0 && raw.timeout < 1e9, "timeout", "give seconds, more than 0");
-  o.ranks.timeout = std::chrono::milliseconds(std::llround(raw.timeout * 1000));
   std::istringstream betas(raw.betas);
   char comma = 0;
   need(betas >> o.beta1 >> comma >> o.beta2 && comma == ',' && betas.eof() && o.beta1 >= 0 &&
@@ -98,28 +86,11 @@ std::optional<TrainOptions> parse_train_options(int argc, char** argv) {
   TrainOptions o;
   o.ranks.program = "train";
   Raw raw;
-  const po::options_description description = describe(o, raw);
-  try {
-    po::variables_map values;
-    // No positional ones: a stray word is an error, not passed over.
-    const po::positional_options_description none;
-    po::store(
-        po::command_line_parser(argc, argv)
-            .options(description)
-            .positional(none)
-            .style(po::command_line_style::unix_style & ~po::command_line_style::allow_guessing)
-            .run(),
-        values);
-    if (values.count("help") != 0) {
-      std::ostringstream text;
-      text << description;
-      std::fputs(text.str().c_str(), stdout);
-      return std::nullopt;
-    }
-    po::notify(values);
-  } catch (const po::error& error) {
-    throw ArgumentError(fmt::format("{}; see --help", error.what()));
-  }
+  RanksFlags ranks(o.ranks);
+  const po::options_description description = describe(o, raw, ranks);
+  po::variables_map values;
+  if (!parse_flags(argc, argv, description, values)) return std::nullopt;
+  ranks.apply();
   apply(raw, o);
   check(o);
   return o;

@@ -77,11 +77,13 @@ TEST_P(Failure, ATruncatedModelFile) {
 }
 
 TEST_P(Failure, ABackendThatIsNotThere) {
-  std::vector<std::string> flags = {"--steps", "1", "--mesh", "dp=2", "--comm", "glo"};
-  const ProcessResult run = run_train(golden_, flags);
-  EXPECT_NE(run.status, 0);
-  EXPECT_NE(run.err.find("glo"), std::string::npos) << run.err;
-  EXPECT_NE(run.err.find("gloo"), std::string::npos) << "lists the known ones: " << run.err;
+  for (std::vector<std::string> flags : {std::vector<std::string>{"--mesh", "dp=2"}, {}}) {
+    flags.insert(flags.end(), {"--steps", "1", "--comm", "glo"});
+    const ProcessResult run = run_train(golden_, flags);
+    EXPECT_EQ(run.status, 2);
+    EXPECT_NE(run.err.find("--comm glo:"), std::string::npos) << run.err;
+    EXPECT_NE(run.err.find("gloo"), std::string::npos) << "lists the known ones: " << run.err;
+  }
 }
 
 TEST_P(Failure, AStrayWord) {
