@@ -108,6 +108,7 @@ std::vector<int> holders(const Layout& layout, const Shape& index) {
                                     to_string(layout.shape()), to_string(index)));
   }
   std::vector<Range> targets;
+  targets.reserve(static_cast<size_t>(index.ndim()));
   for (const int64_t i : index) targets.push_back({i, i + 1});
   return ranks_with(layout, targets);
 }

@@ -112,6 +112,7 @@ class Drawing {
     if (!text.empty()) text += "\n";
     const int fit = std::min(mesh_.size(columns()), fitting(mesh_.name(rows()).size() + 4));
     std::vector<std::string> header;
+    header.reserve(static_cast<size_t>(fit));
     for (int c = 0; c < fit; ++c) header.push_back(named(mesh_, columns(), c));
     std::vector<Row> lines;
     for (int r = 0; r < std::min(mesh_.size(rows()), kMaxRows); ++r) {

@@ -25,6 +25,7 @@ std::string list(const std::vector<std::string>& parts) {
 
 std::string names_of(const MeshLayout& mesh, const std::vector<int>& dims) {
   std::vector<std::string> names;
+  names.reserve(dims.size());
   for (const int m : dims) names.push_back(mesh.name(m));
   return list(names);
 }
