@@ -20,10 +20,6 @@ struct Holder {
   bool wants_all_of(const Box& box) const { return wants && intersect(want, box) == box; }
 };
 
-bool becomes_partial(const Layout& from, const Layout& to, int m) {
-  return to.placement(m).is_partial() && !from.placement(m).is_partial();
-}
-
 bool is_at_zero(const std::vector<int>& mesh_dims, const Coordinate& at) {
   return std::ranges::all_of(mesh_dims, [&](int m) { return at[m] == 0; });
 }
@@ -106,21 +102,6 @@ int64_t per_element(const std::vector<Holder>& holders, int slices, int64_t n, c
 
 }  // namespace
 
-Layout before_partial(const Layout& from, const Layout& to) {
-  Layout before = to;
-  for (int m = 0; m < from.mesh().ndim(); ++m) {
-    if (becomes_partial(from, to, m)) before = before.with(m, Replicate());
-  }
-  for (int d = 0; d < from.ndim(); ++d) {
-    for (const Level& level : from.spec().levels(d)) {
-      if (becomes_partial(from, to, level.mesh_dim)) {
-        before = before.with(level.mesh_dim, Shard(d), level.unit);
-      }
-    }
-  }
-  return before;
-}
-
 std::vector<int> at_zero_dims(const Layout& from, const Layout& to) {
   std::vector<int> dims;
   if (!to.spec().has_partial() || to.shape().numel() == 0) return dims;
@@ -136,12 +117,6 @@ std::vector<int> at_zero_dims(const Layout& from, const Layout& to) {
 
 namespace {
 
-struct Slices {
-  std::vector<Holder> holders;
-  int count = 0;
-  int64_t ranks = 1;  // in each
-};
-
 // Slices by what a rank reduces with: the ranks that differ on the mesh dims `reduced` alone.
 class Slicer {
  public:
@@ -152,11 +127,6 @@ class Slicer {
     return numbers_.emplace(mesh_.rank_at(at), count()).first->second;
   }
   int count() const { return static_cast<int>(numbers_.size()); }
-  int64_t ranks() const {
-    int64_t n = 1;
-    for (const int m : reduced_) n *= mesh_.size(m);
-    return n;
-  }
 
  private:
   const MeshLayout& mesh_;
@@ -164,25 +134,41 @@ class Slicer {
   std::map<int, int> numbers_;  // by the rank at coordinate 0 of the reduced dims
 };
 
+// `to` with its new Partial mesh dims as R.
+Layout without_new_partial(const Layout& from, const Layout& to) {
+  Layout wanted = to;
+  for (int m = 0; m < to.mesh().ndim(); ++m) {
+    const bool was = from.mesh() == to.mesh() && from.placement(m).is_partial();
+    if (to.placement(m).is_partial() && !was) wanted = wanted.with(m, Replicate());
+  }
+  return wanted;
+}
+
 int64_t least_on_one_mesh(const Layout& from, const Layout& to) {
-  const Layout before = before_partial(from, to);
+  const Layout wanted = without_new_partial(from, to);
   const MeshLayout& mesh = from.mesh();
   std::vector<int> reduced;
+  std::vector<int> shared;  // S -> P
   for (int m = 0; m < mesh.ndim(); ++m) {
     if (from.placement(m).is_partial() && !to.placement(m).is_partial()) reduced.push_back(m);
+    if (from.placement(m).is_shard() && to.placement(m).is_partial()) shared.push_back(m);
   }
   const std::vector<int> at_zero = at_zero_dims(from, to);
-  Slicer slicer(mesh, reduced);
+  std::vector<int> of_slice = reduced;
+  of_slice.insert(of_slice.end(), shared.begin(), shared.end());
+  Slicer slicer(mesh, of_slice);
+  int64_t n = 1;
+  for (const int m : reduced) n *= mesh.size(m);
   std::vector<Holder> holders;
   int64_t lacking = 0;
   for (int i = 0; i < mesh.size(); ++i) {
     const Coordinate at = mesh.coordinate_at(i);
+    const bool wants = is_at_zero(at_zero, at) && is_at_zero(shared, at);
     const Holder& h = holders.emplace_back(
-        Holder{slicer.slice_of(at), from.box(at), before.box(at), true, is_at_zero(at_zero, at)});
+        Holder{slicer.slice_of(at), from.box(at), wanted.box(at), true, wants});
     if (h.wants) lacking += h.want.numel() - intersect(h.have, h.want).numel();
   }
-  const int64_t n = slicer.ranks();
-  if (n == 1) return lacking;
+  if (n == 1 && shared.empty()) return lacking;
   int64_t all = 0;
   Cells(holders, from.ndim()).for_each([&](const Box& cell) {
     all += cell.numel() * per_element(holders, slicer.count(), n, cell);
@@ -193,10 +179,7 @@ int64_t least_on_one_mesh(const Layout& from, const Layout& to) {
 // An element is reduced once, by n - 1 sends to a rank that wants it where there is one among those
 // that hold it, and goes on to every other rank that wants it.
 int64_t least_between_meshes(const Layout& from, const Layout& to) {
-  Layout wanted = to;
-  for (int m = 0; m < to.mesh().ndim(); ++m) {
-    if (to.placement(m).is_partial()) wanted = wanted.with(m, Replicate());
-  }
+  const Layout wanted = without_new_partial(from, to);
   std::vector<int> reduced;
   for (int m = 0; m < from.mesh().ndim(); ++m) {
     if (from.placement(m).is_partial()) reduced.push_back(m);

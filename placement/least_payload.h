@@ -13,15 +13,12 @@ namespace dtensor {
 // an element that one of the group wants is reduced with n - 1 sends and handed on with one more
 // for each further rank; an element that a group wants and does not hold comes with one send per
 // rank, after it was reduced somewhere. Without P: one send for each element that a rank wants and
-// lacks.
+// lacks. Ranks that differ on mesh dims that become Partial want an element once together: of R ->
+// P(sum) at coordinate 0, of S -> P wherever one has it.
 // Between two meshes an element that is wanted is reduced once, by n - 1 sends, to a rank that
 // wants it where one of those that hold it does, and goes on with one send to every other.
 // Mesh dims of `at_zero_dims` want the value at coordinate 0 only. One shape.
 int64_t least_payload(const Layout& from, const Layout& to);
-
-// `to` before its mesh dims that become Partial do so: on these it is as `from`, cut last. One
-// mesh.
-Layout before_partial(const Layout& from, const Layout& to);
 
 // The mesh dims of `to` of which only coordinate 0 needs the value: they become P(sum) or P(prod)
 // and do not from a cut of the same mesh. None for a tensor without elements.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <utility>
 
 #include "dtensor/base/checked.h"
 
@@ -113,6 +115,7 @@ class HolderSearch {
 // as all mesh dims that cut it are set, and where that is nothing, so is the product.
 class CommonSum {
   static constexpr size_t kMaxLayouts = 3;
+  static constexpr int64_t kFew = 256;  // coordinates that are gone through faster than remembered
 
  public:
   CommonSum(std::span<const Layout* const> layouts, int64_t* visited)
@@ -223,6 +226,10 @@ class CommonSum {
         }
       }
     }
+    int64_t coordinates = 1;
+    for (const int m : order_) coordinates *= mesh_.size(m);
+    remembers_ = order_.size() > 1 && coordinates > kFew;
+    known_.clear();
     State begin{};
     return descend(0, begin);
   }
@@ -253,6 +260,13 @@ class CommonSum {
       for (const int d : dims_in_) product = checked_mul(product, common_of(state, d).size());
       return product;
     }
+    if (!remembers_) return sum_over(i, state);
+    const auto [entry, is_new] = known_.try_emplace(key_of(i, state), 0);
+    if (is_new) entry->second = sum_over(i, state);
+    return entry->second;
+  }
+
+  int64_t sum_over(size_t i, State& state) {
     const int m = order_[i];
     const auto [first, last] = candidates(state, m);
     int64_t sum = 0;
@@ -265,6 +279,27 @@ class CommonSum {
       set_.remove(m);
     }
     return sum;
+  }
+
+  // What a sum depends on: where ranges lie to each other and how long they are (parts have few
+  // lengths), and coordinates that are set before their level is reached.
+  std::vector<int64_t> key_of(size_t i, State& state) {
+    std::vector<int64_t> key{static_cast<int64_t>(i)};
+    MeshDimSet waiting;
+    for (const int d : dims_in_) {
+      const int64_t begin = chain(state, 0, d).range.begin;
+      for (size_t l = 0; l < layouts_.size(); ++l) {
+        const Chain& c = chain(state, l, d);
+        key.push_back(c.range.begin - begin);
+        key.push_back(c.range.size());
+        const auto levels = layouts_[l]->spec().levels(d);
+        for (size_t k = c.next; k < levels.size(); ++k) waiting.add(levels[k].mesh_dim);
+      }
+    }
+    for (int m = 0; m < mesh_.ndim(); ++m) {
+      if (waiting.contains(m) && set_.contains(m)) key.push_back(at_[m]);
+    }
+    return key;
   }
 
   // The coordinates on `m` that may have something in common: where it is the next level of a
@@ -314,6 +349,8 @@ class CommonSum {
   std::vector<int> order_;
   Coordinate at_;
   MeshDimSet set_;
+  bool remembers_ = false;
+  std::map<std::vector<int64_t>, int64_t> known_;
 };
 
 }  // namespace

@@ -72,7 +72,7 @@ class MeshCrossing {
     if (payload != 0 || !same_holders || PathBuilder({}, visited_).held(way.layout) != wanted) {
       path.add(crossing(way, payload));
     }
-    if (to_.spec().has_partial()) new_mesh.add_fill(path, wanted_, to_);
+    if (to_.spec().has_partial()) new_mesh.add_fill(path, wanted_, to_, PathBuilder::Fill::kLast);
     return path;
   }
 

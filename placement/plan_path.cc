@@ -189,15 +189,34 @@ void PathBuilder::add_local(Path& path, const Layout& from, const Layout& to) co
   if (held(from) != held(to)) path.add(step(StepKind::kLocal, from, to));
 }
 
-void PathBuilder::add_fill(Path& path, const Layout& from, const Layout& to) const {
+void PathBuilder::add_fill(Path& path, const Layout& from, const Layout& to, Fill when) const {
   ReshardStep fill = step(StepKind::kLocal, from, to);
-  if (!only_.empty() || held(from, to) < held(to)) {
-    fill.to_only.clear();
-    fill.op = to.spec().partial_op();
-    path.add(std::move(fill));
-    return;
+  const bool brings_back = when == Fill::kLast && !only_.empty();
+  if (brings_back) fill.to_only.clear();
+  if (!brings_back && held(from, to) == held(to)) return add_local(path, from, to);
+  fill.op = to.spec().partial_op();
+  path.add(std::move(fill));
+}
+
+void PathBuilder::add_terms(Path& path, const Layout& from, const Layout& to,
+                            const std::vector<int>& mesh_dims) const {
+  // Every element is held at one coordinate of the new Partial mesh dims, and there all ranks that
+  // want it get it: of the ranks that differ on these alone one.
+  int64_t n = 1;
+  for (const int m : mesh_dims) n *= from.mesh().size(m);
+  ReshardStep move = step(StepKind::kExchange, from, to);
+  move.payload = held(to) / n - held(from, to);
+  if (move.payload == 0) return add_fill(path, from, to, Fill::kFirst);
+  move.op = to.spec().partial_op();
+  for (int d = 0; d < from.ndim(); ++d) {
+    for (const Level& l : from.spec().levels(d).subspan(common_levels(from, to, d))) {
+      if (std::ranges::find(mesh_dims, l.mesh_dim) == mesh_dims.end()) {
+        move.mesh_dims.push_back(l.mesh_dim);
+      }
+    }
   }
-  add_local(path, from, to);
+  std::ranges::sort(move.mesh_dims);
+  path.add(std::move(move));
 }
 
 Path PathBuilder::movement(const Layout& from, const Layout& to) const {

@@ -55,10 +55,16 @@ class PathBuilder {
 
   // Local work, where there is any.
   void add_local(Path& path, const Layout& from, const Layout& to) const;
-  // Local work to a layout with new Partial mesh dims, which brings back the other ranks.
-  void add_fill(Path& path, const Layout& from, const Layout& to) const;
+  // Local work to a layout with new Partial mesh dims. The last of a path brings back the ranks
+  // that took no part.
+  enum class Fill : uint8_t { kFirst, kLast };
+  void add_fill(Path& path, const Layout& from, const Layout& to, Fill when) const;
   // R and S to R and S: Partial mesh dims stay as they are, each term moves by itself.
   Path movement(const Layout& from, const Layout& to) const;
+  // An exchange that makes terms of `mesh_dims`, S in `from` and P in `to`; the others are not P in
+  // `to` unless in `from`.
+  void add_terms(Path& path, const Layout& from, const Layout& to,
+                 const std::vector<int>& mesh_dims) const;
   // Resolves mesh dims (P in `from`) to what they are in `to`: all R, or all S. The parts lie
   // within what a rank holds, or are cut down to what of them lies `within` it.
   void add_reduction(Path& path, const Layout& from, const Layout& to, std::vector<int> mesh_dims,

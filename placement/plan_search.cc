@@ -1,8 +1,10 @@
 #include "dtensor/placement/plan_search.h"
 
 #include <algorithm>
-#include <optional>
+#include <tuple>
 #include <utility>
+
+#include "dtensor/placement/plan_split.h"
 
 namespace dtensor::internal {
 namespace {
@@ -49,9 +51,12 @@ class ReductionSearch {
   ReductionSearch(const PathBuilder& builder, const Layout& from, const Layout& to)
       : builder_(builder), from_(from), to_(to), mesh_dims_(resolved(from, to)) {}
 
-  // Of the ways to resolve first and move then, or to move first.
-  Path best() {
-    if (builder_.contains(from_, to_)) return inside(from_);
+  // The ways to resolve first and move then, or to move first.
+  std::vector<Path> all() {
+    if (builder_.contains(from_, to_)) {
+      paths_.push_back(inside(from_));
+      return std::move(paths_);
+    }
     const Layout have = sliced(from_, to_);
     add_detours(have);
     add_across(have);
@@ -69,8 +74,7 @@ class ReductionSearch {
       path.add(inside(moved));
       paths_.push_back(std::move(path));
     }
-    return *std::ranges::min_element(
-        paths_, {}, [](const Path& p) { return std::pair(p.payload, p.messages()); });
+    return std::move(paths_);
   }
 
  private:
@@ -144,11 +148,110 @@ class ReductionSearch {
   std::vector<Path> paths_;
 };
 
+// Paths to a layout that has no Partial mesh dim that `from` does not have.
+std::vector<Path> paths_between(const PathBuilder& builder, const Layout& from, const Layout& to) {
+  if (resolved(from, to).empty()) return {builder.movement(from, to)};
+  return ReductionSearch(builder, from, to).all();
+}
+
+bool becomes_partial(const Layout& from, const Layout& to, int m) {
+  return to.placement(m).is_partial() && !from.placement(m).is_partial();
+}
+
+// `to` before its mesh dims that become Partial do so: R where they were R, and where they cut they
+// keep their level, as the last.
+Layout before_partial(const Layout& from, const Layout& to) {
+  Layout before = to;
+  for (int m = 0; m < from.mesh().ndim(); ++m) {
+    if (becomes_partial(from, to, m)) before = before.with(m, Replicate());
+  }
+  for (int d = 0; d < from.ndim(); ++d) {
+    for (const Level& level : from.spec().levels(d)) {
+      if (becomes_partial(from, to, level.mesh_dim)) {
+        before = before.with(level.mesh_dim, Shard(d), level.unit);
+      }
+    }
+  }
+  return before;
+}
+
+// R -> P last. S -> P last, where that is free; else before or after what else is to be done.
+std::vector<Path> paths_to_partial(const PathBuilder& builder, const Layout& from,
+                                   const Layout& to) {
+  using Fill = PathBuilder::Fill;
+  std::vector<Path> all;
+  const Layout before = before_partial(from, to);
+  for (Path& path : paths_between(builder, from, before)) {
+    builder.add_fill(path, before, to, Fill::kLast);
+    all.push_back(std::move(path));
+  }
+  std::vector<int> cut;  // S -> P
+  for (int m = 0; m < from.mesh().ndim(); ++m) {
+    if (cuts(from, m) && to.placement(m).is_partial()) cut.push_back(m);
+  }
+  const bool free = std::ranges::any_of(all, [](const Path& p) { return p.payload == 0; });
+  if (cut.empty() || free) return all;
+  const PartialOp op = to.spec().partial_op();
+  const Layout wanted = with_all(before, cut, Partial(op));
+  const std::vector<int> reduced = resolved(from, to);
+  if (reduced.empty()) {
+    Path path;
+    builder.add_terms(path, from, wanted, cut);
+    builder.add_fill(path, wanted, to, Fill::kLast);
+    all.push_back(std::move(path));
+    return all;
+  }
+  for (int d = 0; d < from.ndim(); ++d) {
+    const Layout other = with_all(with_all(before, cut, Replicate()), cut, Shard(d));
+    for (Path& path : paths_between(builder, from, other)) {
+      builder.add_fill(path, other, to, Fill::kLast);
+      all.push_back(std::move(path));
+    }
+  }
+  for (int d = -1; d < from.ndim(); ++d) {
+    const Layout whole = with_all(from, reduced, d < 0 ? Replicate() : Shard(d));
+    Path path;
+    builder.add_reduction(path, from, whole, reduced);
+    builder.add_terms(path, whole, wanted, cut);
+    builder.add_fill(path, wanted, to, Fill::kLast);
+    all.push_back(std::move(path));
+  }
+  // Terms of the one kind and of the other at one time are of one op.
+  if (from.spec().partial_op() != op) return all;
+  const Layout terms = with_all(wanted, reduced, Partial(op));
+  for (Path& rest : paths_between(builder, terms, wanted)) {
+    Path path;
+    builder.add_terms(path, from, terms, cut);
+    path.add(std::move(rest));
+    builder.add_fill(path, wanted, to, Fill::kLast);
+    all.push_back(std::move(path));
+  }
+  const Layout filled = with_all(from, cut, Partial(op));
+  if (!builder.contains(filled, from)) return all;  // inner levels begin elsewhere then
+  for (Path& rest : paths_between(builder, filled, wanted)) {
+    Path path;
+    builder.add_fill(path, from, filled, Fill::kFirst);
+    path.add(std::move(rest));
+    builder.add_fill(path, wanted, to, Fill::kLast);
+    all.push_back(std::move(path));
+  }
+  return all;
+}
+
 }  // namespace
 
-Path find_path(const PathBuilder& builder, const Layout& from, const Layout& to) {
-  if (resolved(from, to).empty()) return builder.movement(from, to);
-  return ReductionSearch(builder, from, to).best();
+Path find_path(const PathBuilder& builder, const Layout& from, const Layout& to,
+               const CostModel* model) {
+  std::vector<Path> paths = to.spec().has_partial() ? paths_to_partial(builder, from, to)
+                                                    : paths_between(builder, from, to);
+  if (model == nullptr) {
+    return *std::ranges::min_element(
+        paths, {}, [](const Path& p) { return std::pair(p.payload, p.messages()); });
+  }
+  for (Path& path : paths) path = split_collectives(builder, path, *model);
+  return *std::ranges::min_element(paths, {}, [&](const Path& p) {
+    return std::tuple(seconds_of(p, *model), p.payload, p.messages());
+  });
 }
 
 }  // namespace dtensor::internal

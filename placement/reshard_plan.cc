@@ -37,41 +37,51 @@ void check(const Layout& from, const Layout& to) {
   }
 }
 
-internal::Path path_on_one_mesh(const Layout& from, const Layout& to, int64_t* visited) {
-  if (to.shape().numel() == 0) {
-    internal::Path path;
-    path.add({.kind = StepKind::kLocal, .mesh_dims = {}, .from = from, .to = to, .op = {}});
-    return path;
-  }
-  const Layout before = before_partial(from, to);
-  std::vector<PinnedDim> only;
-  for (const int m : at_zero_dims(from, to)) only.push_back({m, 0});
-  const internal::PathBuilder builder(std::move(only), visited);
-  internal::Path path = find_path(builder, from, before);
-  if (to.spec().has_partial()) builder.add_fill(path, before, to);
-  return path;
-}
-
 }  // namespace
 
+class PlanMaker {
+ public:
+  // By the least payload where no model is given.
+  static ReshardPlan make(const Layout& from, const Layout& to, const CostModel* model) {
+    check(from, to);
+    ReshardPlan plan;
+    plan.from_ = from;
+    plan.to_ = to;
+    if (equal_boundaries(from, to)) return plan;
+    const Layout a = internal::without_size_one(from);
+    const Layout b = internal::without_size_one(to);
+    internal::Path path = plan.is_between_meshes()
+                              ? internal::path_between_meshes(a, b, &plan.visited_)
+                              : on_one_mesh(a, b, model, &plan.visited_);
+    if (path.steps.empty()) return plan;
+    path.steps.front().from = from;
+    // Without a step between the meshes the boxes are equal on both.
+    if (path.steps.back().to.mesh() == to.mesh()) path.steps.back().to = to;
+    plan.steps_ = std::move(path.steps);
+    plan.payload_ = path.payload;
+    return plan;
+  }
+
+ private:
+  static internal::Path on_one_mesh(const Layout& from, const Layout& to, const CostModel* model,
+                                    int64_t* visited) {
+    if (to.shape().numel() == 0) {
+      internal::Path path;
+      path.add({.kind = StepKind::kLocal, .mesh_dims = {}, .from = from, .to = to, .op = {}});
+      return path;
+    }
+    std::vector<PinnedDim> only;
+    for (const int m : at_zero_dims(from, to)) only.push_back({m, 0});
+    const internal::PathBuilder builder(std::move(only), visited);
+    return internal::find_path(builder, from, to, model);
+  }
+};
+
 ReshardPlan plan(const Layout& from, const Layout& to) {
-  check(from, to);
-  ReshardPlan plan;
-  plan.from_ = from;
-  plan.to_ = to;
-  if (equal_boundaries(from, to)) return plan;
-  const Layout a = internal::without_size_one(from);
-  const Layout b = internal::without_size_one(to);
-  internal::Path path = plan.is_between_meshes()
-                            ? internal::path_between_meshes(a, b, &plan.visited_)
-                            : path_on_one_mesh(a, b, &plan.visited_);
-  if (path.steps.empty()) return plan;
-  path.steps.front().from = from;
-  // Without a step between the meshes the boxes are equal on both.
-  if (path.steps.back().to.mesh() == to.mesh()) path.steps.back().to = to;
-  plan.steps_ = std::move(path.steps);
-  plan.payload_ = path.payload;
-  return plan;
+  return PlanMaker::make(from, to, nullptr);
+}
+ReshardPlan plan(const Layout& from, const Layout& to, const CostModel& model) {
+  return PlanMaker::make(from, to, &model);
 }
 
 RankStep ReshardPlan::rank_step(int index, int rank) const {

@@ -23,6 +23,7 @@
 #include "dtensor/placement/layout.h"
 #include "dtensor/placement/reshard_step.h"
 #include "dtensor/placement/tiling.h"
+#include "dtensor/placement/topology.h"
 
 namespace dtensor {
 
@@ -62,7 +63,7 @@ class ReshardPlan {
   std::vector<BoxMove> messages() const;
 
  private:
-  friend ReshardPlan plan(const Layout& from, const Layout& to);
+  friend class PlanMaker;
   Layout from_;
   Layout to_;
   std::vector<ReshardStep> steps_;
@@ -76,5 +77,12 @@ class ReshardPlan {
 // the ranks that lie in both.
 // PlacementError: P(a) -> P(b), two shapes.
 ReshardPlan plan(const Layout& from, const Layout& to);
+
+// The same pairs, by the least time on a topology (dtensor/placement/plan_cost.h) and not the least
+// payload: collectives over several mesh dims may become one after the other, so that slow links
+// carry less: P,P -> R,R a reduce-scatter on the fast dim, an all-reduce on the slow one of the
+// parts, an all-gather on the fast one. Never slower by the model than plan(from, to), nor, without
+// P, than one direct exchange.
+ReshardPlan plan(const Layout& from, const Layout& to, const CostModel& model);
 
 }  // namespace dtensor

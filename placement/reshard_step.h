@@ -51,9 +51,12 @@ struct ReshardStep {
   std::vector<int> mesh_dims;  // the group: ranks that differ on these, in this order
   Layout from;
   Layout to;
-  std::optional<PartialOp> op;  // of a reduction, or of the identity that a local step fills in
-  int64_t payload = 0;          // elements sent, added over all ranks; an all-reduce of S elements
-                                // on n ranks counts 2(n-1)S per group
+  // Of a reduction, or of the identity that a local step fills in, or an exchange: one with an op
+  // makes terms of S -> P, where a rank gets what the ranks at its coordinate on the new Partial
+  // mesh dims hold of its box, and nothing of the rest.
+  std::optional<PartialOp> op;
+  int64_t payload = 0;  // elements sent, added over all ranks; an all-reduce of S elements
+                        // on n ranks counts 2(n-1)S per group
   // Where a reduce-scatter's parts shall serve a later move, they are what of `to` lies within this
   // layout, and the move after it begins with what of its `from` does.
   std::optional<Layout> within = {};
@@ -109,7 +112,7 @@ struct RankStep {
   // reductions.
   std::vector<Box> keep;
   int root = -1;  // of a broadcast: index in the group
-  // Local steps to P: what of `want` is not in `keep` is the identity of the step's op.
+  // Steps to P: what of `want` is neither in `keep` nor received is the identity of the step's op.
   // (R -> P at another coordinate than 0 keeps nothing; S -> P keeps its own part.)
   bool fill_identity = false;
 

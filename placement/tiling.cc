@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "dtensor/placement/box_index.h"
 
@@ -49,10 +50,17 @@ void take(std::vector<Box>& open, const Box& piece, std::vector<Box>& taken) {
 class Mover {
  public:
   explicit Mover(const Tiling& from)
-      : from_(from), index_(boxes_of(from)), disjoint_(index_.overlap().a == nullptr) {}
+      : from_(from), index_(boxes_of(from)), disjoint_(index_.overlap().a == nullptr) {
+    for (const BoxIndex::Entry& entry : index_.entries()) {
+      if (entry.tiles.size() < kFew) continue;
+      std::vector<int>& sorted = holders_[&entry];
+      for (const int i : entry.tiles) sorted.push_back(from.tiles[static_cast<size_t>(i)].holder);
+      std::ranges::sort(sorted);
+    }
+  }
 
-  // The boxes that `tile` takes.
-  void serve(const Tile& tile, std::vector<BoxMove>& out) const {
+  // The boxes that the tile takes that is number `position` of its Tiling.
+  void serve(const Tile& tile, size_t position, std::vector<BoxMove>& out) const {
     if (tile.box.empty()) return;
     auto sources = index_.meeting(tile.box);
     if (disjoint_) {
@@ -60,21 +68,21 @@ class Mover {
       for (const auto* source : sources) {
         const Box box = intersect(source->box, tile.box);
         covered += box.numel();
-        out.push_back({holder(*source, tile.holder), tile.holder, box});
+        out.push_back({holder(*source, tile.holder, position), tile.holder, box});
       }
       if (covered != tile.box.numel()) throw_uncovered(tile, sources);
       return;
     }
     // Overlapping tiles: the receiver's own come first, then each takes what is still open.
     std::ranges::stable_sort(sources, {}, [&](const auto* source) {
-      return holder(*source, tile.holder) == tile.holder ? 0 : 1;
+      return holder(*source, tile.holder, position) == tile.holder ? 0 : 1;
     });
     std::vector<Box> open{tile.box};
     for (const auto* source : sources) {
       std::vector<Box> taken;
       take(open, source->box, taken);
       for (const Box& box : taken) {
-        out.push_back({holder(*source, tile.holder), tile.holder, box});
+        out.push_back({holder(*source, tile.holder, position), tile.holder, box});
       }
     }
     if (!open.empty()) throw_uncovered(tile, sources);
@@ -83,11 +91,19 @@ class Mover {
   int64_t comparisons() const { return index_.comparisons(); }
 
  private:
-  int holder(const BoxIndex::Entry& entry, int wanted) const {
-    for (const int i : entry.tiles) {
-      if (from_.tiles[static_cast<size_t>(i)].holder == wanted) return wanted;
+  static constexpr size_t kFew = 8;
+
+  bool is_held_by(const BoxIndex::Entry& entry, int wanted) const {
+    if (entry.tiles.size() >= kFew) {
+      return std::ranges::binary_search(holders_.at(&entry), wanted);
     }
-    return from_.tiles[static_cast<size_t>(entry.tiles.front())].holder;
+    return std::ranges::any_of(
+        entry.tiles, [&](int i) { return from_.tiles[static_cast<size_t>(i)].holder == wanted; });
+  }
+  int holder(const BoxIndex::Entry& entry, int wanted, size_t position) const {
+    if (is_held_by(entry, wanted)) return wanted;
+    const auto tile = static_cast<size_t>(entry.tiles[position % entry.tiles.size()]);
+    return from_.tiles[tile].holder;
   }
 
   [[noreturn]] static void throw_uncovered(const Tile& tile,
@@ -102,6 +118,7 @@ class Mover {
   const Tiling& from_;
   BoxIndex index_;
   bool disjoint_;
+  std::map<const BoxIndex::Entry*, std::vector<int>> holders_;  // sorted, where there are many
 };
 
 }  // namespace
@@ -123,7 +140,7 @@ std::vector<BoxMove> moves(const Tiling& from, const Tiling& to, int64_t* compar
   }
   const Mover mover(from);
   std::vector<BoxMove> out;
-  for (const Tile& tile : to.tiles) mover.serve(tile, out);
+  for (size_t i = 0; i < to.tiles.size(); ++i) mover.serve(to.tiles[i], i, out);
   std::ranges::sort(out, [](const BoxMove& a, const BoxMove& b) {
     if (a.dst != b.dst) return a.dst < b.dst;
     if (a.src != b.src) return a.src < b.src;

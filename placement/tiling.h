@@ -37,7 +37,8 @@ struct BoxMove {
 
 // For every tile of `to` the boxes that it takes from `from`, each element once: from the holder
 // of that number itself where it has it (src == dst: where both sides are ranks, a local copy),
-// else from the first of from's tiles that does. Tiles of `from` may be replicas and may overlap.
+// else from one of those that do: of n equal tiles the i-th tile of `to` takes number i modulo n.
+// Tiles of `from` may be replicas and may overlap.
 // Sorted by (dst, src, offset). PlacementError naming a box that nobody holds.
 // Time and the number of box comparisons grow as n log n plus the number of moves; the latter is
 // added to `comparisons` where given.

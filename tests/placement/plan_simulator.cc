@@ -6,8 +6,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "dtensor/placement/least_payload.h"
-
 namespace dtensor::test {
 namespace {
 
@@ -335,38 +333,31 @@ namespace {
 
 int64_t least_on_one_mesh(const Layout& from, const Layout& to) {
   const MeshLayout& mesh = from.mesh();
-  // S -> P keeps its parts: as if those mesh dims stayed as they are.
-  Layout target = before_partial(from, to);
   int64_t n = 1;
   for (int m = 0; m < mesh.ndim(); ++m) n *= resolves(from, to, m) ? mesh.size(m) : 1;
   int64_t all = 0;
   for_each_index({Shape::filled(from.ndim(), 0), from.shape()}, [&](const Shape& index) {
-    std::map<int, std::pair<bool, int64_t>> groups;  // by rank at coordinate 0: holds it, wanted
-    int64_t direct = 0;
+    // Ranks that reduce together or of which, in the end, one has the element: by the rank at
+    // coordinate 0. Does one hold it, and how many of the parts of a reduction want it?
+    std::map<int, std::pair<bool, int64_t>> groups;
     for (int i = 0; i < mesh.size(); ++i) {
       const Coordinate at = mesh.coordinate_at(i);
       Coordinate first = at;
       bool wants = true;
       for (int m = 0; m < mesh.ndim(); ++m) {
-        if (resolves(from, to, m)) first[m] = 0;
-        if (is_kept_once(from, to, m) && at[m] != 0) wants = false;
+        const bool shared = new_partial(from, to, m) && is_from_cut(from, to, m);
+        if (resolves(from, to, m) || shared) first[m] = 0;
+        if ((shared || is_kept_once(from, to, m)) && at[m] != 0) wants = false;
       }
-      const bool has = holds(from.box(at), index);
-      const bool wanted = wants && holds(target.box(at), index);
       auto& group = groups[mesh.rank_at(first)];
-      group.first = has;
-      group.second += wanted ? 1 : 0;
-      direct += wanted && !has ? 1 : 0;
-    }
-    if (n == 1) {
-      all += direct;
-      return;
+      group.first |= holds(from.box(at), index);
+      group.second += wants && holds(to.box(at), index) ? 1 : 0;
     }
     int64_t outside = 0;
     bool inside = false;
     for (const auto& [key, group] : groups) {
       const auto& [has, wanted] = group;
-      if (has && wanted > 0) all += n - 1 + wanted - 1;
+      if (has && wanted > 0 && n > 1) all += n - 1 + wanted - 1;
       inside |= has && wanted > 0;
       if (!has) outside += wanted;
     }

@@ -179,6 +179,55 @@ TEST(ReshardCases, ToPartialKeepsTheValueOnce) {
   }
 }
 
+// pytorch#103306
+TEST(ReshardCases, NothingButDataEntersMaxAndProd) {
+  const auto locals = [](std::vector<std::vector<int64_t>> all) {
+    test::Locals by_rank;
+    for (size_t r = 0; r < all.size(); ++r) by_rank[static_cast<int>(r)] = all[r];
+    return by_rank;
+  };
+  const auto moved = [](const char* from, const char* to, int64_t n, const test::Locals& in) {
+    return test::run(plan(parse_layout(from, {n}), parse_layout(to, {n})), in);
+  };
+  const auto most = locals(
+      {{-9, -2, -7, -4, -6}, {-3, -8, -5, -9, -7}, {-4, -6, -1, -8, -9}, {-5, -7, -9, -3, -2}});
+  const std::vector<int64_t> max{-3, -2, -1, -3, -2};
+  EXPECT_EQ(moved("x=4:P(max)", "x=4:R", 5, most), locals({max, max, max, max}));
+  EXPECT_EQ(moved("x=4:P(max)", "x=4:S(0)", 5, most), locals({{-3, -2}, {-1}, {-3}, {-2}}));
+  const auto factors = locals({{2, 3, 1}, {1, 5, 1}, {7, 1, 1}, {1, 1, 3}});
+  const std::vector<int64_t> product{14, 15, 3};
+  EXPECT_EQ(moved("x=4:P(prod)", "x=4:R", 3, factors),
+            locals({product, product, product, product}));
+  EXPECT_EQ(moved("x=4:P(prod)", "x=4:S(0)", 3, factors), locals({{14}, {15}, {3}, {}}));
+}
+
+// numpy#21218 pytorch#110898: a sum's identity fills what another rank holds, and moves nothing.
+TEST(ReshardCases, ToPartialBesideAMoveOnlyCoordinate0TakesPart) {
+  const auto gather = plan_of("a=2,b=3:S(0),R", "a=2,b=3:R,P(sum)", {6});
+  EXPECT_EQ(steps(gather), "all_gather a; local");
+  EXPECT_EQ(gather.payload(), 6);  // at b = 0 alone
+  EXPECT_EQ(gather.payload(), gather.payload_minimum());
+  EXPECT_FALSE(gather.rank_step(0, 1).takes_part());
+  EXPECT_FALSE(gather.rank_step(0, 1).holds_after);
+  EXPECT_TRUE(group_of(gather.steps()[0], 1).empty());
+  EXPECT_TRUE(gather.rank_step(1, 1).fill_identity);
+  EXPECT_TRUE(gather.rank_step(1, 1).keep.empty());
+  EXPECT_FALSE(gather.rank_step(1, 0).fill_identity);
+  EXPECT_EQ(gather.traffic(1), RankTraffic{});
+  // Minima and maxima are kept everywhere.
+  EXPECT_EQ(plan_of("a=2,b=3:S(0),R", "a=2,b=3:R,P(max)", {6}).payload(), 18);
+}
+
+// Where one rank of each group has it all.
+TEST(ReshardCases, AGatherFromOneRankIsABroadcast) {
+  EXPECT_EQ(steps(plan_of("x=4:S(0)", "x=4:R", {1, 6})), "broadcast x");
+  EXPECT_EQ(steps(plan_of("x=4:S(0);unit=0:x:8", "x=4:R", {8})), "broadcast x");
+  EXPECT_EQ(steps(plan_of("x=4:S(0)", "x=4:R", {2, 6})), "all_gather x");
+  const auto weighted = plan_of("x=3:S(0);weights=x:0,2,1", "x=3:R;weights=x:0,2,1", {1});
+  EXPECT_EQ(steps(weighted), "broadcast x");
+  EXPECT_EQ(weighted.rank_step(0, 0).root, 1);
+}
+
 TEST(ReshardCases, ShardToPartialFillsWhatIsNotHeld) {
   const Layout s = parse_layout("x=2:S(0)", {3});
   const ReshardPlan there = plan(s, parse_layout("x=2:P(max)", {3}));

@@ -1,73 +1,27 @@
+// Every pair of placements, against simulated holders: exhaustively on small meshes, by samples on
+// larger ones and between meshes. A small part of reshard_all_test, which sanitizers run too.
+
 #include "dtensor/placement/reshard_plan.h"
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <numeric>
 #include <random>
-#include <string>
 #include <vector>
 
-#include "dtensor/tests/placement/plan_simulator.h"
+#include "dtensor/tests/placement/plan_tally.h"
+#include "dtensor/tests/placement/random_layouts.h"
 
 namespace dtensor {
 namespace {
 
-using test::check_plan;
+using test::all_layouts;
+using test::Tally;
 
+#ifdef __SANITIZE_ADDRESS__
+constexpr int kSamples = 500;
+#else
 constexpr int kSamples = 4000;
-
-// How many plans sent more than the least; printed, and bounded by each test.
-struct Tally {
-  int64_t plans = 0;
-  int64_t above_minimum = 0;
-  double worst = 1;
-  std::string worst_of;
-
-  void check(const Layout& from, const Layout& to, uint64_t seed) {
-    const std::string wrong = check_plan(from, to, seed);
-    if (!wrong.empty()) {
-      ADD_FAILURE() << wrong << " seed " << seed;
-      return;
-    }
-    const ReshardPlan made = plan(from, to);
-    ++plans;
-    if (made.payload() == made.payload_minimum()) return;
-    ++above_minimum;
-    const double ratio =
-        static_cast<double>(made.payload()) / static_cast<double>(made.payload_minimum());
-    if (ratio <= worst) return;
-    worst = ratio;
-    worst_of = to_string(from) + " -> " + to_string(to) + " " + to_string(from.shape()) + " " +
-               std::to_string(made.payload()) + " > " + std::to_string(made.payload_minimum());
-  }
-  void print(const char* what) const {
-    printf("%s: %ld plans, %ld above the least payload, at worst %s\n", what,
-           static_cast<long>(plans), static_cast<long>(above_minimum), worst_of.c_str());
-  }
-};
-
-// Every layout of a tensor on a mesh: R, S(d), P(sum) on each mesh dim, all shard orders.
-std::vector<Layout> all_layouts(const MeshLayout& mesh, const Shape& shape) {
-  std::vector<int> order;
-  for (int m = 0; m < mesh.ndim(); ++m) order.push_back(m);
-  std::vector<Placement> choices{Replicate(), Partial()};
-  for (int d = 0; d < shape.ndim(); ++d) choices.push_back(Shard(d));
-  std::vector<Layout> all;
-  do {
-    std::vector<size_t> choice(order.size(), 0);
-    while (true) {
-      Layout layout = Layout::replicated(mesh, shape);
-      for (const int m : order) layout = layout.with(m, choices[choice[static_cast<size_t>(m)]]);
-      if (std::ranges::find(all, layout) == all.end()) all.push_back(layout);
-      size_t i = 0;
-      while (i < choice.size() && ++choice[i] == choices.size()) choice[i++] = 0;
-      if (i == choice.size()) break;
-    }
-  } while (std::ranges::next_permutation(order).found);
-  return all;
-}
+#endif
 
 TEST(ReshardPlan, MovesEveryPairOn1dMeshes) {
   Tally tally;
@@ -75,10 +29,7 @@ TEST(ReshardPlan, MovesEveryPairOn1dMeshes) {
     const MeshLayout mesh({{"x", n}});
     for (const Shape& shape : std::vector<Shape>{
              {}, {0}, {1}, {2}, {3}, {5}, {8}, {4, 3}, {5, 0}, {1, 7}, {2, 3, 2}, {3, 1, 5}}) {
-      const auto layouts = all_layouts(mesh, shape);
-      for (const Layout& from : layouts) {
-        for (const Layout& to : layouts) tally.check(from, to, 1);
-      }
+      tally.check_pairs(all_layouts(mesh, shape));
     }
   }
   tally.print("1-D");
@@ -91,89 +42,73 @@ TEST(ReshardPlan, MovesEveryPairOn2dMeshesInEveryOrder) {
        {MeshLayout({{"a", 2}, {"b", 2}}), MeshLayout({{"a", 2}, {"b", 3}}),
         MeshLayout({{"a", 1}, {"b", 4}}), MeshLayout({{"a", 2}, {"b", 2}}, {3, 1, 0, 2})}) {
     for (const Shape& shape : std::vector<Shape>{{}, {1}, {2}, {5}, {7}, {5, 4}, {3, 2}, {0, 3}}) {
-      const auto layouts = all_layouts(mesh, shape);
-      for (const Layout& from : layouts) {
-        for (const Layout& to : layouts) tally.check(from, to, 2);
-      }
+      tally.check_pairs(all_layouts(mesh, shape));
     }
   }
   tally.print("2-D");
   EXPECT_LE(tally.worst, 1.2);
+  EXPECT_LE(tally.worst_exchanged, 2);
 }
 
-// A layout with random placements, shard order and units.
-Layout random_layout(const MeshLayout& mesh, const Shape& shape, std::mt19937& random) {
-  std::vector<int> order;
-  for (int m = 0; m < mesh.ndim(); ++m) order.push_back(m);
-  std::ranges::shuffle(order, random);
-  Layout layout = Layout::replicated(mesh, shape);
-  for (const int m : order) {
-    const int choice = static_cast<int>(random() % static_cast<unsigned>(shape.ndim() + 3));
-    if (choice < shape.ndim()) {
-      layout = layout.with(m, Shard(choice), static_cast<int64_t>(random() % 3) + 1);
-    } else if (choice == shape.ndim()) {
-      layout = layout.with(m, Partial());
+// An S -> P(max) or R -> P(prod) has other identities, and other ranks that keep the value.
+TEST(ReshardPlan, MovesEveryPairOfEveryReduction) {
+  Tally tally;
+  const MeshLayout mesh({{"a", 2}, {"b", 3}});
+  for (const PartialOp op : {PartialOp::kMin, PartialOp::kMax, PartialOp::kProd}) {
+    for (const Shape& shape : std::vector<Shape>{{}, {4}, {3, 2}}) {
+      tally.check_pairs(all_layouts(mesh, shape, op));
     }
   }
-  return layout;
+  tally.print("min, max, prod");
+  EXPECT_LE(tally.worst, 1.5);
+  EXPECT_LE(tally.worst_exchanged, 2);
+}
+
+// Is a mesh dim in `middle` as it is in both others, where these agree?
+bool keeps_what_stays(const Layout& from, const Layout& to, const Layout& middle) {
+  for (int m = 0; m < from.mesh().ndim(); ++m) {
+    const Placement p = from.placement(m);
+    if (p == to.placement(m) && !p.is_shard() && p != middle.placement(m)) return false;
+  }
+  return true;
+}
+
+// The search is exact: no way round by another layout sends less, by whatever number of them (each
+// part of the way is a plan too), that leaves alone the mesh dims that are R or P before and after.
+TEST(ReshardPlan, NoWayRoundByAnotherLayoutSendsLess) {
+  for (const auto& mesh : {MeshLayout({{"a", 2}, {"b", 2}}), MeshLayout({{"a", 2}, {"b", 3}})}) {
+    for (const Shape& shape : std::vector<Shape>{{5}, {4, 6}, {5, 4}, {3, 2}}) {
+      const std::vector<Layout> layouts = all_layouts(mesh, shape);
+      const size_t n = layouts.size();
+      std::vector<int64_t> payload(n * n);
+      for (size_t i = 0; i < n; ++i) {
+        for (size_t j = 0; j < n; ++j) payload[i * n + j] = plan(layouts[i], layouts[j]).payload();
+      }
+      for (size_t i = 0; i < n; ++i) {
+        for (size_t j = 0; j < n; ++j) {
+          for (size_t k = 0; k < n; ++k) {
+            if (!keeps_what_stays(layouts[i], layouts[j], layouts[k])) continue;
+            EXPECT_LE(payload[i * n + j], payload[i * n + k] + payload[k * n + j])
+                << to_string(layouts[i]) << " -> " << to_string(layouts[j]) << " by "
+                << to_string(layouts[k]) << " " << to_string(shape);
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(ReshardPlan, MovesRandomPairsOn3dAnd6dMeshesWithUnitsAndWeights) {
-  const std::vector<MeshLayout> meshes = {
-      MeshLayout({{"a", 2}, {"b", 2}, {"c", 2}}),
-      MeshLayout({{"a", 2}, {"b", 3}, {"c", 2, {2, 1}}}),
-      MeshLayout({{"a", 3, {1, 0, 2}}, {"b", 1}, {"c", 2}}),
-      MeshLayout({{"a", 2}, {"b", 1}, {"c", 2}, {"d", 2}, {"e", 1}, {"f", 2}})};
-  const std::vector<Shape> shapes = {{}, {5}, {13}, {7, 4}, {4, 1, 6}, {3, 2, 2, 3}, {0, 4}};
   Tally tally;
-  std::mt19937 random(20240);
-  for (int i = 0; i < kSamples; ++i) {
-    const MeshLayout& mesh = meshes[random() % meshes.size()];
-    const Shape& shape = shapes[random() % shapes.size()];
-    const Layout from = random_layout(mesh, shape, random);
-    const Layout to = random_layout(mesh, shape, random);
-    tally.check(from, to, static_cast<uint64_t>(i));
-  }
+  tally.check_samples(20240, kSamples);
   tally.print("random");
   EXPECT_LE(tally.worst, 1.5);
-}
-
-// A mesh of one to three dims on some of the first `world` ranks, in any order.
-MeshLayout random_mesh(int world, std::mt19937& random) {
-  std::vector<int> ranks(static_cast<size_t>(world));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  std::ranges::shuffle(ranks, random);
-  std::vector<MeshDim> dims;
-  int size = 1;
-  for (const unsigned left = random() % 3; dims.size() <= left;) {
-    const int most = world / size;
-    const int n = static_cast<int>(random() % static_cast<unsigned>(std::min(most, 4))) + 1;
-    dims.push_back({std::string(1, static_cast<char>('a' + dims.size())), n});
-    size *= n;
-  }
-  if (random() % 4 == 0) {
-    std::vector<int64_t> weights;
-    for (int i = 0; i < dims[0].size; ++i) weights.push_back(static_cast<int64_t>(random() % 3));
-    weights[0] += 1;
-    dims[0].weights = weights;
-  }
-  ranks.resize(static_cast<size_t>(size));
-  if (random() % 2 == 0) std::ranges::sort(ranks);
-  return MeshLayout(dims, ranks);
+  EXPECT_LE(tally.worst_exchanged, 2);
 }
 
 TEST(ReshardPlan, MovesRandomPairsBetweenMeshes) {
-  const std::vector<Shape> shapes = {{}, {1}, {5}, {13}, {7, 4}, {4, 1, 6}, {3, 2, 2, 3}, {0, 4}};
   Tally tally;
-  std::mt19937 random(71);
-  for (int i = 0; i < kSamples; ++i) {
-    const MeshLayout a = random_mesh(8, random);
-    const MeshLayout b = random_mesh(8, random);
-    const Shape& shape = shapes[random() % shapes.size()];
-    const Layout from = random_layout(a, shape, random);
-    const Layout to = random_layout(b, shape, random);
-    tally.check(from, to, static_cast<uint64_t>(i));
-  }
+  tally.check_samples_between_meshes(71, kSamples);
   tally.print("between meshes");
   EXPECT_LE(tally.worst, 2);
 }
