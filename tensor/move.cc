@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
 #include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
+#include "dtensor/placement/plan_cache.h"
 #include "dtensor/tensor/communication.h"
 #include "dtensor/tensor/kernels.h"
 #include "dtensor/tensor/step.h"
@@ -19,49 +19,6 @@ namespace {
 
 using internal::CommStep;
 using internal::StepItem;
-
-// A plan and this rank's part of it.
-struct RankPlan {
-  ReshardPlan plan;
-  std::vector<RankStep> mine;
-};
-
-// Plans of this rank: a slot of the Context. Programs repeat the same few moves.
-class PlanCache {
- public:
-  std::shared_ptr<const RankPlan> get(const Layout& from, const Layout& to,
-                                      const DeviceMesh& mesh) {
-    const Key key{from, to, mesh.rank()};
-    if (const auto it = plans_.find(key); it != plans_.end()) return it->second;
-    auto made = std::make_shared<RankPlan>();
-    made->plan = plan(from, to);
-    for (int i = 0; i < static_cast<int>(made->plan.steps().size()); ++i) {
-      made->mine.push_back(made->plan.rank_step(i, mesh.rank()));
-    }
-    if (plans_.size() >= kMost) plans_.clear();
-    plans_.emplace(key, made);
-    return made;
-  }
-
- private:
-  static constexpr size_t kMost = 4096;
-  struct Key {
-    Layout from;
-    Layout to;
-    int rank = 0;
-    friend bool operator==(const Key&, const Key&) = default;
-  };
-  struct Hash {
-    size_t operator()(const Key& key) const {
-      uint64_t h = key.from.spec().hash();
-      const auto mix = [&h](uint64_t x) { h = (h ^ x) * 0x9e3779b97f4a7c15U; };
-      mix(key.to.spec().hash());
-      for (const int64_t d : key.from.shape()) mix(static_cast<uint64_t>(d));
-      return h ^ (h >> 32);
-    }
-  };
-  std::unordered_map<Key, std::shared_ptr<const RankPlan>, Hash> plans_;
-};
 
 bool communicates(const ReshardStep& step) { return step.kind != StepKind::kLocal; }
 
@@ -315,7 +272,7 @@ Move Move::start(const DeviceMesh& mesh, std::vector<MoveItem> items, const Move
   for (MoveItem& item : items) {
     if (state->label.empty()) state->label = item.label;
     Moving moving;
-    moving.plan = plans.get(item.from, item.to, mesh);
+    moving.plan = plans.get(item.from, item.to, mesh.rank());
     moving.now = item.local;
     moving.now_dtype = item.local.defined() ? item.local.dtype() : item.dtype;
     if (item.into.defined() && result_shape(item, mesh)) {
@@ -367,7 +324,7 @@ std::vector<Tensor> Move::finish() {
 }
 
 MoveForecast forecast_move(const Layout& from, const Layout& to, const DeviceMesh& mesh) {
-  const auto made = Context::current().slot<PlanCache>().get(from, to, mesh);
+  const auto made = Context::current().slot<PlanCache>().get(from, to, mesh.rank());
   MoveForecast forecast{.is_free = made->plan.is_free(),
                         .payload = made->plan.payload(),
                         .most_received = made->plan.most_received()};

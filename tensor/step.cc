@@ -131,7 +131,7 @@ CommStep CommStep::start(comm::Comm& comm, std::vector<StepItem> items, std::str
     internal_check(item.mine->me == comm.rank(), "a plan's group is not the mesh's");
     run.results_.push_back(result_of(item));
     if (item.mine->fill_identity) {
-      kernels::fill(run.results_.back(), identity_of(*item.step->op, item.in.dtype()));
+      kernels::fill(run.results_.back(), identity_of(*item.step->op, run.results_.back().dtype()));
     }
   }
   const comm::CallOptions options{.label = label};
