@@ -147,11 +147,15 @@ AtomicFile::AtomicFile(std::string path, std::shared_ptr<FileSystem> system)
       system_(std::move(system)),
       temporary_(temporary_beside(path_), system_) {}
 
-void AtomicFile::commit(Existing existing) {
+void AtomicFile::rename(Existing existing) {
   if (const int error = system_->rename(temporary_.path(), path_, existing)) {
     fail("rename to", path_, error);
   }
   temporary_.keep();
+}
+
+void AtomicFile::commit(Existing existing) {
+  rename(existing);
   sync_directory(*system_, directory_of(path_));
 }
 

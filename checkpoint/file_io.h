@@ -80,7 +80,9 @@ class AtomicFile {
   void append(std::span<const std::byte> bytes) { temporary_.append(bytes); }
   // fsync. What can fail for want of space has then succeeded. Last call but commit().
   void prepare() { temporary_.sync(); }
-  // rename to `path`, fsync of the directory. After prepare().
+  // rename to `path`. After prepare(). It lasts once the directory is synced.
+  void rename(Existing existing);
+  // rename, and fsync of the directory.
   void commit(Existing existing);
 
  private:

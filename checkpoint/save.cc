@@ -99,8 +99,9 @@ void write_part(Job& job) {
   AtomicFile record(dir + "/" + record_name(job.plan.record.rank), job.system);
   record.append(bytes_of(to_text(job.plan.record)));
   record.prepare();
-  record.commit(Existing::kRefuse);
+  record.rename(Existing::kRefuse);
   for (const auto& file : data) file->keep();
+  sync_directory(*job.system, dir);
   sync_directory(*job.system, job.run_dir);
 }
 
