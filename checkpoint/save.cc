@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <cerrno>
+#include <exception>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -112,7 +113,7 @@ void clean_up(const Job& job) {
     if (job.plan.record.rank == 0 && !job.options.retention.keeps_all()) {
       clear_old(job.run_dir, job.options.retention, job.attempt.id, job.system);
     }
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {
     log(LogLevel::kWarn, fmt::format("checkpoint: after the save: {}", e.what()));
   }
 }

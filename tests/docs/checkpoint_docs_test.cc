@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "dtensor/base/cut.h"
+#include "dtensor/base/philox.h"
 #include "dtensor/checkpoint/checkpoint.h"
 #include "dtensor/optim/sgd.h"
 #include "dtensor/tensor/kernels.h"
@@ -26,10 +30,24 @@ int64_t train_or_go_on(const std::string& run, nn::Module& model, optim::Optimiz
   return step;
 }
 
-void save_with_position(const std::string& run, int64_t step, nn::Module& model,
-                        int64_t samples_seen) {
-  std::map<std::string, int64_t> numbers = {{"samples_seen", samples_seen}};
-  checkpoint::save(run, step, {.model = model, .numbers = numbers});
+int64_t go_on(const std::string& run, nn::Module& model, optim::Optimizer& optimizer,
+              Generator& generator, checkpoint::DataPosition& data, int64_t steps, int64_t batch,
+              const std::function<void(Range samples)>& train_step, int dp_rank, int dp_size) {
+  std::map<std::string, std::string> json = {{"scheduler", R"({"last_lr": 0.001})"}};
+  const checkpoint::State state{
+      .model = model, .optimizer = optimizer, .generator = generator, .data = data, .json = json};
+  checkpoint::SaveTimer timer({.steps = 500, .time = std::chrono::minutes(30)});
+  int64_t step = checkpoint::load(run, state).value_or(0);
+  while (step < steps) {
+    train_step(data.next(batch, dp_rank, dp_size));
+    data.advance(batch);
+    if (timer.is_due(++step)) {
+      checkpoint::save_async(run, step, state,
+                             {.retention = {.keep_last = 3, .keep_every = 10000}});
+    }
+  }
+  checkpoint::save(run, step, state);
+  return step;
 }
 
 void convert(const std::string& from, const std::string& to, nn::Module& model,
@@ -53,15 +71,28 @@ TEST(CheckpointDocs, ARunGoesOnWhereItWas) {
   }
 }
 
-TEST(CheckpointDocs, NumbersAndHuggingFaceDirectoriesComeBack) {
+TEST(CheckpointDocs, APositionGoesOnWithOtherRanks) {
   const testing::TemporaryDirectory dir;
   testing::Bag model;
   const auto w = model.add("w", DTensor(Tensor::full({2}, 3)));
-  save_with_position(dir / "run", 4, model, 640);
-  std::map<std::string, int64_t> numbers;
-  EXPECT_EQ(checkpoint::load(dir / "run", {.model = model, .numbers = numbers}), 4);
-  EXPECT_EQ(numbers.at("samples_seen"), 640);
+  optim::SGD optimizer(model.parameters(), {.lr = 0.1});
+  std::vector<Range> read;
+  for (const int parts : {4, 3}) {
+    Generator generator;
+    checkpoint::DataPosition data;
+    const int64_t steps = parts == 4 ? 3 : 4;
+    EXPECT_EQ(go_on(
+                  dir / "run", model, optimizer, generator, data, steps, 8,
+                  [&](Range samples) { read.push_back(samples); }, 1, parts),
+              steps);
+  }
+  EXPECT_EQ(read, (std::vector<Range>{{2, 4}, {10, 12}, {18, 20}, {27, 30}}));
+}
 
+TEST(CheckpointDocs, HuggingFaceDirectoriesComeBack) {
+  const testing::TemporaryDirectory dir;
+  testing::Bag model;
+  const auto w = model.add("w", DTensor(Tensor::full({2}, 3)));
   checkpoint::export_hugging_face(dir / "hf", model);
   kernels::fill(w.value().local_tensor(), 0);
   convert(dir / "hf", dir / "copy", model, "{}");
