@@ -74,85 +74,80 @@ class Rank {
   Rank(comm::Comm& comm, std::string directory)
       : comm_(comm), mesh_(comm, {{"x", kRanks}}), directory_(std::move(directory)) {}
 
-  // The median of kRepeats.
+  // Medians of kRepeats.
   std::map<std::string, double> run() {
     Tensors large;
     add_large(large, mesh_, Shard(0), 1);
     const std::vector<std::byte> bytes = bytes_of(large);
-    std::vector<std::byte> copy(bytes.size());
-    measure(
-        "raw_write", [&] { raw_write(bytes); }, [&] { start_afresh("large"); });
-    measure(
-        "save", [&] { checkpoint::save(name("large"), 1, {.model = large}); },
-        [&] { start_afresh("large"); });
-    measure("raw_read", [&] { raw_read(copy); });
-    check(copy == bytes, "read other bytes than written");
+    std::vector<std::byte> copy = bytes;
     Tensors rows;
     add_large(rows, mesh_, Shard(0), 0);
-    measure("load", [&] { checkpoint::load(name("large"), {.model = rows}); });
     Tensors columns;
     add_large(columns, mesh_, Shard(1), 0);
-    measure("reshard", [&] { checkpoint::load(name("large"), {.model = columns}); });
-    check(columns.parameters()[5].value().local_tensor().data<float>()[7] == 6, "loaded wrongly");
-    std::memcpy(copy.data(), bytes.data(), bytes.size());
-    measure_alone("memcpy", [&] { std::memcpy(copy.data(), bytes.data(), bytes.size()); });
-    checkpoint::save_async(name("async"), 0, {.model = large});
-    int64_t step = 0;
-    measure_alone(
-        "async_pause", [&] { checkpoint::save_async(name("async"), ++step, {.model = large}); },
-        [&] {
-          checkpoint::wait_for_save();
-          start_afresh("async");
-        });
-    checkpoint::wait_for_save();
     Tensors small;
     add_small(small, mesh_, 1);
-    measure(
-        "small_save", [&] { checkpoint::save(name("small"), 1, {.model = small}); },
-        [&] { start_afresh("small"); });
-    measure("small_load", [&] { checkpoint::load(name("small"), {.model = small}); });
-    return times_;
+    checkpoint::save_async(name("large"), 0, {.model = large});  // makes the buffer
+    checkpoint::wait_for_save();
+    // What is compared is done in turn: the disk and the other programs of the machine vary.
+    for (int i = 0; i < kRepeats; ++i) {
+      start_afresh();
+      together("raw_write", [&] { raw_write(bytes); });
+      start_afresh();
+      together("save", [&] { checkpoint::save(name("large"), 1, {.model = large}); });
+      together("load", [&] { checkpoint::load(name("large"), {.model = rows}); });
+      together("reshard", [&] { checkpoint::load(name("large"), {.model = columns}); });
+      start_afresh();
+      raw_write(bytes);
+      together("raw_read", [&] { raw_read(copy); });
+      alone("memcpy", [&] { std::memcpy(copy.data(), bytes.data(), bytes.size()); });
+      start_afresh();
+      alone("async_pause", [&] { checkpoint::save_async(name("large"), 1, {.model = large}); });
+      checkpoint::wait_for_save();
+      start_afresh();
+      together("small_save", [&] { checkpoint::save(name("small"), 1, {.model = small}); });
+      together("small_load", [&] { checkpoint::load(name("small"), {.model = small}); });
+    }
+    check(copy == bytes, "read other bytes than written");
+    check(columns.parameters()[5].value().local_tensor().data<float>()[7] == 6, "loaded wrongly");
+    std::map<std::string, double> medians;
+    for (auto& [what, seconds] : seconds_) {
+      std::ranges::sort(seconds);
+      medians[what] = seconds[seconds.size() / 2];
+    }
+    return medians;
   }
 
  private:
   std::string name(const std::string& part) const { return directory_ + "/" + part; }
 
-  // Removes what the last call wrote, and lets the disk come to rest.
-  void start_afresh(const std::string& part) {
+  // Removes what was written before, and lets the disk come to rest.
+  void start_afresh() {
     comm_.barrier().wait();
-    if (comm_.rank() != 0) return;
-    std::filesystem::remove_all(name(part));
-    sync();
+    if (comm_.rank() == 0) {
+      std::filesystem::remove_all(directory_);
+      std::filesystem::create_directories(directory_);
+      sync();
+    }
+    comm_.barrier().wait();
   }
 
   using Action = std::function<void()>;
 
-  // Seconds until both ranks are done.
-  void measure(
-      const std::string& what, const Action& f, const Action& before = [] {}) {
-    measure_alone(
-        what,
-        [&] {
-          f();
-          comm_.barrier().wait();
-        },
-        before);
+  // Until both ranks are done.
+  void together(const std::string& what, const Action& f) {
+    alone(what, [&] {
+      f();
+      comm_.barrier().wait();
+    });
   }
 
-  // Seconds that rank 0 is in it.
-  void measure_alone(
-      const std::string& what, const Action& f, const Action& before = [] {}) {
-    std::vector<double> seconds;
-    for (int i = 0; i < kRepeats; ++i) {
-      before();
-      comm_.barrier().wait();
-      const auto start = std::chrono::steady_clock::now();
-      f();
-      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-      seconds.push_back(took.count());
-    }
-    std::ranges::sort(seconds);
-    times_[what] = seconds[kRepeats / 2];
+  // Until this rank is.
+  void alone(const std::string& what, const Action& f) {
+    comm_.barrier().wait();
+    const auto start = std::chrono::steady_clock::now();
+    f();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    seconds_[what].push_back(took.count());
   }
 
   static std::vector<std::byte> bytes_of(Tensors& tensors) {
@@ -168,7 +163,6 @@ class Rank {
   std::string raw_name() const { return name(fmt::format("raw{}", comm_.rank())); }
 
   void raw_write(const std::vector<std::byte>& bytes) const {
-    unlink(raw_name().c_str());
     const int fd = open(raw_name().c_str(), O_WRONLY | O_CREAT | O_EXCL, 0666);
     for (size_t at = 0; at < bytes.size();) {
       const ssize_t put = write(fd, &bytes[at], std::min(kRawWriteBytes, bytes.size() - at));
@@ -191,7 +185,7 @@ class Rank {
   comm::Comm& comm_;
   DeviceMesh mesh_;
   std::string directory_;
-  std::map<std::string, double> times_;
+  std::map<std::string, std::vector<double>> seconds_;
 };
 
 int run(const std::string& directory) {

@@ -17,6 +17,7 @@ namespace dtensor::checkpoint {
 namespace {
 
 constexpr std::string_view kTemporary = ".tmp-";
+constexpr int64_t kSyncStepBytes = 8 << 20;
 
 [[noreturn]] void fail(std::string_view what, const std::string& path, int error) {
   throw CheckpointError(
@@ -134,6 +135,11 @@ void NewFile::write_all(std::span<const std::byte> bytes) {
     if (const int error = system_->write(fd_, bytes, put)) fail("write", path_, error);
     bytes = bytes.subspan(put);
   }
+  // The disk works while the next blocks are gathered, and not only from the fsync on.
+  const int64_t behind = crcs_.bytes() - sync_begun_;
+  if (behind < kSyncStepBytes) return;
+  system_->begin_sync(fd_, sync_begun_, behind);
+  sync_begun_ = crcs_.bytes();
 }
 
 void NewFile::sync() {

@@ -69,6 +69,7 @@ class NewFile {
   bool kept_ = false;
   std::vector<std::byte> buffer_;  // the block that is not full yet
   BlockCrcs crcs_;
+  int64_t sync_begun_ = 0;  // up to here
 };
 
 // A file written under a temporary name beside `path`. No temporary is left unless the process is

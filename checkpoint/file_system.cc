@@ -33,6 +33,10 @@ class Posix : public FileSystem {
     return error_if(count < 0);
   }
 
+  void begin_sync(int fd, int64_t offset_bytes, int64_t size_bytes) override {
+    (void)sync_file_range(fd, offset_bytes, size_bytes, SYNC_FILE_RANGE_WRITE);
+  }
+
   int sync(int fd) override { return error_if(::fsync(fd) != 0); }
   int close(int fd) override { return error_if(::close(fd) != 0); }
 

@@ -23,6 +23,8 @@ class FileSystem {
   virtual int create(const std::string& path, int& fd) = 0;
   // Appends; `put` may be less than all.
   virtual int write(int fd, std::span<const std::byte> bytes, size_t& put) = 0;
+  // The disk may begin with these bytes: a hint, and no promise.
+  virtual void begin_sync(int /*fd*/, int64_t /*offset_bytes*/, int64_t /*size_bytes*/) {}
   // What was written is on the disk when this returns.
   virtual int sync(int fd) = 0;
   virtual int close(int fd) = 0;
