@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 #include <span>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -42,7 +43,7 @@ class Examiner {
       return std::move(out_);
     }
     check_ranks();
-    for (const auto& [rank, record] : records_) merge(record);
+    for (auto& [rank, record] : records_) merge(record);
     if (out_.problems.empty()) check_values_of_all();
     // Without a record what it covered is missing as well: saying so for every tensor helps nobody.
     if (out_.problems.empty()) check_tilings();
@@ -121,14 +122,17 @@ class Examiner {
     }
   }
 
-  void merge(const Record& record) {
+  // Takes the tensors out of the record: there may be a million.
+  void merge(Record& record) {
     const auto first_file = static_cast<int>(contents().files.size());
-    for (const RecordFile& f : record.files) {
-      const StoredFile& file = contents().files.emplace_back(
-          StoredFile{f.name, contents().attempt.path + "/" + f.name, f.bytes, f.block_crcs});
-      check_size(file, record_name(record.rank));
+    for (size_t f = 0; f < record.files.size(); ++f) {
+      RecordFile& given = record.files[f];
+      contents().files.push_back(StoredFile{given.name, contents().attempt.path + "/" + given.name,
+                                            given.bytes, std::move(given.block_crcs)});
+      check_size(record, static_cast<int>(f));
     }
-    for (const RecordTensor& t : record.tensors) merge_tensor(t, record.rank, first_file);
+    for (RecordTensor& t : record.tensors) merge_tensor(t, record.rank, first_file);
+    record.tensors = {};
     for (const auto& [name, target] : record.aliases) {
       merge_value(contents().aliases, name, target, record.rank);
     }
@@ -140,24 +144,36 @@ class Examiner {
     }
   }
 
-  void check_size(const StoredFile& file, const std::string& record) {
+  void check_size(const Record& record, int index) {
+    const StoredFile& file = contents().files.back();
+    Problem problem{.file = file.name};
     try {
       const ReadFile open(file.path);
       if (open.size_bytes() == file.bytes) return;
-      add({.what = "size",
-           .file = file.name,
-           .text = fmt::format("{} has {} bytes, {} says {}", file.name, open.size_bytes(), record,
-                               file.bytes)});
+      problem.what = "size";
+      problem.text = fmt::format("{} has {} bytes, {} says {}", file.name, open.size_bytes(),
+                                 record_name(record.rank), file.bytes);
     } catch (const CheckpointError& e) {
-      add({.what = "missing", .file = file.name, .text = e.what()});
+      problem.what = "missing";
+      problem.text = e.what();
     }
+    int others = -1;
+    for (const RecordTensor& t : record.tensors) {
+      const bool has = std::ranges::any_of(t.chunks, [&](auto& c) { return c.file == index; });
+      if (has && others++ < 0) problem.tensor = t.name;
+    }
+    if (others >= 0) {
+      problem.text += fmt::format("; it has values of \"{}\"", problem.tensor);
+      if (others > 0) problem.text += fmt::format(" and {} more", others);
+    }
+    add(std::move(problem));
   }
 
-  void merge_tensor(const RecordTensor& tensor, int rank, int first_file) {
+  void merge_tensor(RecordTensor& tensor, int rank, int first_file) {
     const auto [it, is_new] =
         contents().tensors.try_emplace(tensor.name, StoredTensor{tensor.dtype, tensor.shape, {}});
     StoredTensor& stored = it->second;
-    if (is_new) first_rank_[tensor.name] = rank;
+    if (is_new) first_rank_.emplace(it->first, rank);
     if (stored.dtype != tensor.dtype || stored.shape != tensor.shape) {
       const int first = first_rank_.at(tensor.name);
       add({.what = "mismatch",
@@ -168,8 +184,8 @@ class Examiner {
                                name_of(tensor.dtype), to_string(tensor.shape), rank)});
       return;
     }
-    for (const RecordChunk& c : tensor.chunks) {
-      stored.chunks.push_back({first_file + c.file, c.key, c.box});
+    for (RecordChunk& c : tensor.chunks) {
+      stored.chunks.push_back({first_file + c.file, std::move(c.key), c.box});
     }
     if (tensor.same_on_all) same_on_all_[tensor.name][rank] = *tensor.same_on_all;
   }
@@ -245,7 +261,7 @@ class Examiner {
   Examined out_;
   std::map<int, Record> records_;
   std::set<int> refused_;  // ranks whose record is there, but damaged or of something else
-  std::map<std::string, int> first_rank_;
+  std::map<std::string_view, int> first_rank_;  // names are those of contents().tensors
   std::map<std::string, std::map<int, uint32_t>> same_on_all_;
 };
 

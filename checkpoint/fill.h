@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "dtensor/base/dtype.h"
-#include "dtensor/checkpoint/safetensors.h"
 #include "dtensor/placement/layout.h"
 #include "dtensor/tensor/tensor.h"
 
@@ -16,10 +15,8 @@ namespace dtensor::checkpoint {
 
 struct FillSource {
   std::string path;
-  int64_t bytes = 0;                     // that the file has to have
-  std::span<const uint32_t> block_crcs;  // empty: not checked
-  const safetensors::File* file =
-      nullptr;  // where it is open already; else opened while it is read
+  int64_t bytes = 0;                          // that the file has to have
+  std::span<const uint32_t> block_crcs = {};  // empty: not checked
 };
 struct FillTarget {
   std::string name;
@@ -35,10 +32,20 @@ struct FillPiece {
   Box part;                 // what is taken of it: inside the chunk and the target's box
 };
 
-// Reads at most `buffer_bytes` at once, every block of a file once. CheckpointError for a block
-// that is damaged or cannot be read; it names the targets that had been written by then. Versions
-// of the tensors' storages count it as a write.
-void fill(std::span<const FillSource> sources, std::span<const FillTarget> targets,
-          std::vector<FillPiece> pieces, int64_t buffer_bytes);
+struct FillOptions {
+  int64_t buffer_bytes = 16 << 20;  // of all threads together; at least a block for each
+  int threads = 1;                  // that read, the calling one included
+};
+struct FillResult {
+  int64_t bytes_read = 0;
+};
+
+// Every block of a file that has needed bytes is read once, and compared with its CRC before its
+// bytes are used; where a whole block goes to one place it is read straight into it.
+// CheckpointError for a block that is damaged or cannot be read; it names the tensor and the
+// targets that had been written by then. Versions of the tensors' storages count it as a write.
+// A local tensor that is strided takes a copy of it while it is filled.
+FillResult fill(std::span<const FillSource> sources, std::span<const FillTarget> targets,
+                std::vector<FillPiece> pieces, const FillOptions& options = {});
 
 }  // namespace dtensor::checkpoint

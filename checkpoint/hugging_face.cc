@@ -35,12 +35,13 @@ class Importer {
     for (size_t i = 0; i < names.size(); ++i) add(wanted.tensors[i], index_.tensors.at(names[i]));
   }
 
-  void read(int64_t buffer_bytes) {
+  void read(const ImportOptions& options) {
     std::vector<FillSource> sources;
     for (const safetensors::File& file : index_.files) {
-      sources.push_back({file.path(), file.size_bytes(), {}, &file});
+      sources.push_back({file.path(), file.size_bytes()});
     }
-    fill(sources, targets_, std::move(pieces_), buffer_bytes);
+    fill(sources, targets_, std::move(pieces_),
+         {.buffer_bytes = options.buffer_bytes, .threads = options.io_threads});
   }
 
  private:
@@ -138,7 +139,7 @@ void import_hugging_face(const std::string& dir, nn::Module& model, const Import
   refuse_partial(wanted);
   std::optional<Importer> importer;
   world.together([&] { importer.emplace(dir, wanted); });
-  world.together([&] { importer->read(options.buffer_bytes); });
+  world.together([&] { importer->read(options); });
 }
 
 void export_hugging_face(const std::string& dir, nn::Module& model, const ExportOptions& options) {

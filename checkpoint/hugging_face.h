@@ -12,6 +12,7 @@ namespace dtensor::checkpoint {
 
 struct ImportOptions {
   int64_t buffer_bytes = 16 << 20;  // the most that is read at once
+  int io_threads = 2;               // that read, on each rank
 };
 
 // Loads the tensors of a directory into the model's parameters, whatever their mesh and

@@ -2,76 +2,89 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "dtensor/base/error.h"
-#include "dtensor/base/logging.h"
+#include "dtensor/checkpoint/choose.h"
 #include "dtensor/checkpoint/contents.h"
 #include "dtensor/checkpoint/fill.h"
+#include "dtensor/checkpoint/name_glob.h"
 #include "dtensor/checkpoint/names.h"
 #include "dtensor/checkpoint/safetensors.h"
 #include "dtensor/checkpoint/stored_data.h"
 #include "dtensor/checkpoint/world.h"
-#include "dtensor/placement/tiling.h"
 
 namespace dtensor::checkpoint {
 namespace {
 
-// What rank 0 tells the others: a letter, then the name of an attempt or a text.
-constexpr char kNothing = 'n';
-constexpr char kChosen = 'c';
-constexpr char kFailed = 'f';
-
-std::string choose(const std::string& run_dir, std::optional<int64_t> step) {
-  try {
-    const Found found = find_complete(run_dir, step);
-    std::string reasons;
-    for (const Examined& examined : found.passed_over) {
-      reasons += (reasons.empty() ? "" : "; ") + examined.reason();
-      log(LogLevel::kWarn, fmt::format("checkpoint: passed over {}", examined.reason()));
-    }
-    if (found.complete) return kChosen + found.complete->attempt.name;
-    if (!step) return std::string(1, kNothing);
-    return fmt::format("{}{} has no complete checkpoint of step {}{}", kFailed, run_dir, *step,
-                       reasons.empty() ? "" : ": " + reasons);
-  } catch (const Error& e) {
-    return kFailed + std::string(e.what());
-  }
-}
-
 class Loader {
  public:
   Loader(NamedState wanted, const State& state, const LoadOptions& options)
-      : wanted_(std::move(wanted)), state_(state), options_(options) {}
+      : wanted_(std::move(wanted)), state_(state), options_(options) {
+    check_renames();
+    std::erase_if(wanted_.tensors, [this](const NamedTensor& t) {
+      const bool asked = is_asked(t.name);
+      if (!asked) left_alone_.push_back(t.name);
+      return !asked;
+    });
+    for (const std::string& name : left_alone_) not_asked_.insert(stored_as(name));
+  }
 
-  // Everything that can be checked without reading data.
-  void plan(const Attempt& attempt) {
-    Examined examined = examine(attempt);
-    if (!examined.is_complete()) {
-      throw CheckpointError(fmt::format("{} is not complete: {}", attempt.path, examined.reason()));
+  // Everything that can be checked by the records alone.
+  void plan(const Attempt& attempt, std::optional<Contents> contents) {
+    if (!contents) {
+      Examined examined = examine(attempt);
+      if (!examined.is_complete()) {
+        throw CheckpointError(
+            fmt::format("{} is not complete: {}", attempt.path, examined.reason()));
+      }
+      contents = std::move(examined.contents);
     }
-    contents_ = std::move(examined.contents);
-    const auto names = match_names(wanted_, stored_names(), attempt.path,
-                                   {.converts = false, .optional = [this](const std::string& name) {
-                                      return is_optional(name);
-                                    }});
+    contents_ = std::move(*contents);
+    const auto names =
+        match_names(wanted_, stored_names(), attempt.path,
+                    {.converts = options_.dtypes == DTypeChange::kConvert,
+                     .stored_as = [this](const std::string& name) { return stored_as(name); },
+                     .optional = [this](const std::string& name) { return is_optional(name); }});
     check_numbers();
     for (size_t i = 0; i < names.size(); ++i) add(wanted_.tensors[i], names[i]);
-    locate_chunks();
+  }
+
+  // Where the chunks lie in their files, by the files' headers; one file is open at a time.
+  void locate() {
+    for (const auto& [index, places] : places_) {
+      const safetensors::File file = open_checked(contents_.files[static_cast<size_t>(index)],
+                                                  *places.front().name, bytes_read_);
+      for (const Place& place : places) {
+        check_entry(file, *place.name, *place.tensor, *place.chunk);
+        pieces_[place.piece].begin_bytes =
+            file.data_offset_bytes() + file.find(place.chunk->key)->begin_bytes;
+      }
+    }
   }
 
   void read() {
     std::vector<FillSource> sources;
-    for (const StoredFile& f : contents_.files) {
-      sources.push_back({f.path, f.bytes, f.block_crcs, nullptr});
-    }
-    fill(sources, targets_, std::move(pieces_), options_.buffer_bytes);
+    for (const StoredFile& f : contents_.files) sources.push_back({f.path, f.bytes, f.block_crcs});
+    const FillOptions options{.buffer_bytes = options_.buffer_bytes,
+                              .threads = options_.io_threads};
+    bytes_read_ += fill(sources, targets_, std::move(pieces_), options).bytes_read;
   }
 
   void set_numbers() { restore(state_, contents_.numbers, contents_.texts); }
+
+  void report() const {
+    if (options_.report == nullptr) return;
+    options_.report->step = contents_.attempt.step;
+    options_.report->attempt = contents_.attempt.name;
+    options_.report->left_alone = left_alone_;
+    options_.report->bytes_read = bytes_read_;
+  }
 
  private:
   struct Place {
@@ -80,6 +93,36 @@ class Loader {
     const StoredChunk* chunk;
     size_t piece;  // index into pieces_
   };
+
+  void check_renames() const {
+    for (const auto& [name, stored] : options_.stored_as) {
+      const bool known = wanted_.aliases.contains(name) ||
+                         std::ranges::any_of(wanted_.tensors,
+                                             [&](const NamedTensor& t) { return t.name == name; });
+      if (known) continue;
+      throw ArgumentError(
+          fmt::format("checkpoint::load: .stored_as says that \"{}\" is stored as \"{}\", but the "
+                      "state has no tensor of that name",
+                      name, stored));
+    }
+  }
+
+  bool is_asked(const std::string& name) const {
+    return (options_.include.empty() || matches_any(options_.include, name)) &&
+           !matches_any(options_.exclude, name);
+  }
+
+  std::string stored_as(const std::string& name) const {
+    if (const auto it = options_.stored_as.find(name); it != options_.stored_as.end()) {
+      return it->second;
+    }
+    constexpr std::string_view kPrefix = kOptimizerPrefix;
+    if (!name.starts_with(kPrefix)) return name;
+    const size_t dot = name.find('.', kPrefix.size());
+    if (dot == std::string::npos) return name;
+    const auto it = options_.stored_as.find(name.substr(dot + 1));
+    return it == options_.stored_as.end() ? name : name.substr(0, dot + 1) + it->second;
+  }
 
   StoredNames stored_names() const {
     StoredNames stored;
@@ -91,6 +134,7 @@ class Loader {
   }
 
   bool is_optional(const std::string& name) const {
+    if (options_.unexpected == Unexpected::kIgnore || not_asked_.contains(name)) return true;
     const bool of_optimizer = name.starts_with(kOptimizerPrefix);
     return of_optimizer ? state_.optimizer.optimizer == nullptr : state_.model.module == nullptr;
   }
@@ -116,44 +160,24 @@ class Loader {
     const Box whole{Shape::filled(t.value.ndim(), 0), t.value.shape()};
     const Box box = plain ? whole : t.value.layout().box_of(t.value.mesh().rank());
     if (box.empty()) return;
-    Tiling from{stored.shape, {}};
-    for (const StoredChunk& c : stored.chunks) {
-      from.tiles.push_back({c.box, static_cast<int>(from.tiles.size())});
-    }
-    const Tiling to{stored.shape, {{box, -1}}};  // no chunk has this number
     const auto target = static_cast<int>(targets_.size());
     targets_.push_back({t.name, t.value.local_tensor(), box, stored.dtype});
-    for (const BoxMove& move : moves(from, to)) {
-      const StoredChunk& chunk = stored.chunks[static_cast<size_t>(move.src)];
+    for_each_part(stored, box, [&](const StoredChunk& chunk, const Box& part) {
       places_[chunk.file].push_back({&name, &stored, &chunk, pieces_.size()});
-      pieces_.push_back({chunk.file, target, 0, chunk.box, move.box});
-    }
-  }
-
-  // Where the chunks lie in their files, by the files' headers; one file is open at a time.
-  void locate_chunks() {
-    for (const auto& [index, places] : places_) {
-      const StoredFile& stored = contents_.files[static_cast<size_t>(index)];
-      const safetensors::File file(stored.path);
-      if (file.size_bytes() != stored.bytes) {
-        throw CheckpointError(fmt::format("{} has {} bytes, its commit record says {}", stored.path,
-                                          file.size_bytes(), stored.bytes));
-      }
-      for (const Place& place : places) {
-        check_entry(file, *place.name, *place.tensor, *place.chunk);
-        pieces_[place.piece].begin_bytes =
-            file.data_offset_bytes() + file.find(place.chunk->key)->begin_bytes;
-      }
-    }
+      pieces_.push_back({chunk.file, target, 0, chunk.box, part});
+    });
   }
 
   NamedState wanted_;
   const State& state_;
   const LoadOptions& options_;
+  std::vector<std::string> left_alone_;
+  std::set<std::string> not_asked_;  // what is stored for those
   Contents contents_;
   std::map<int, std::vector<Place>> places_;  // by file
   std::vector<FillTarget> targets_;
   std::vector<FillPiece> pieces_;
+  int64_t bytes_read_ = 0;
 };
 
 }  // namespace
@@ -163,23 +187,23 @@ std::optional<int64_t> load(const std::string& run_dir, const State& state,
   NamedState wanted = named_state(state);
   refuse_partial(wanted);
   const World world = World::of(wanted);
-  const std::string told =
-      world.told_by_first(world.rank() == 0 ? choose(run_dir, options.step) : "");
-  const char answer = told.empty() ? kFailed : told[0];
-  const std::string rest = told.empty() ? "" : told.substr(1);
-  if (answer == kNothing) return std::nullopt;
-  if (answer == kFailed) throw CheckpointError(rest);
   Loader loader(std::move(wanted), state, options);
-  int64_t step = 0;
-  world.together([&] {
-    const auto attempt = attempt_of(run_dir, rest);
-    if (!attempt) throw CheckpointError(fmt::format("\"{}\" is no attempt's name", rest));
-    step = attempt->step;
-    loader.plan(*attempt);
-  });
-  world.together([&] { loader.read(); });
+  const bool deep = options.check == DataCheck::kBeforeReading;
+  Choice choice = choose_attempt(world, run_dir, options.step, deep);
+  if (options.report != nullptr) options.report->passed_over = choice.passed_over;
+  if (!choice.attempt) return std::nullopt;
+  world.together([&] { loader.plan(*choice.attempt, std::move(choice.contents)); });
+  try {
+    world.together([&] { loader.locate(); });
+    world.together([&] { loader.read(); });
+  } catch (const CheckpointError& e) {
+    // The same words on every rank: rank 0 looks, and tells.
+    throw CheckpointError(
+        e.what() + world.told_by_first(world.rank() == 0 ? advice(run_dir, *choice.attempt) : ""));
+  }
   loader.set_numbers();
-  return step;
+  loader.report();
+  return choice.attempt->step;
 }
 
 }  // namespace dtensor::checkpoint

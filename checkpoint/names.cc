@@ -23,21 +23,24 @@ class Matcher {
  public:
   Matcher(const NamedState& wanted, const StoredNames& stored, const MatchOptions& options)
       : stored_(stored), options_(options) {
-    for (const auto& [name, first] : wanted.aliases) further_names_.emplace(first, name);
+    for (const auto& [name, first] : wanted.aliases) further_names_.emplace(first, stored_as(name));
   }
 
   std::string match(const NamedTensor& t) {
     const std::string name = stored_name(t.name);
     if (name.empty()) {
-      missing_.push_back(t.name);
+      const std::string there = stored_as(t.name);
+      missing_.push_back(there == t.name ? t.name : fmt::format("{} (for {})", there, t.name));
       return name;
     }
     taken_.insert(name);
     const StoredNames::Kind& kind = stored_.tensors.at(name);
     const bool converts =
         options_.converts && is_floating(kind.dtype) && is_floating(t.value.dtype());
-    if (!std::ranges::equal(kind.shape, t.value.shape()) ||
-        (kind.dtype != t.value.dtype() && !converts)) {
+    const bool other_shape = !std::ranges::equal(kind.shape, t.value.shape());
+    if (other_shape || (kind.dtype != t.value.dtype() && !converts)) {
+      only_dtypes_ =
+          only_dtypes_ && !other_shape && is_floating(kind.dtype) && is_floating(t.value.dtype());
       mismatched_.push_back(fmt::format("\"{}\" is {}{} here and {}[{}] there", t.name,
                                         name_of(t.value.dtype()), to_string(t.value.shape()),
                                         name_of(kind.dtype), fmt::join(kind.shape, ",")));
@@ -56,14 +59,22 @@ class Matcher {
     if (!missing_.empty()) text += " missing: " + listed(missing_) + ".";
     if (!unexpected.empty()) text += " Unexpected: " + listed(unexpected) + ".";
     if (!mismatched_.empty()) text += " Mismatched: " + listed(mismatched_) + ".";
+    if (!mismatched_.empty() && only_dtypes_) {
+      text += " To convert, load with {.dtypes = checkpoint::DTypeChange::kConvert}.";
+    }
     throw CheckpointError(text + " Nothing was loaded");
   }
 
  private:
+  std::string stored_as(const std::string& name) const {
+    return options_.stored_as ? options_.stored_as(name) : name;
+  }
+
   // By its own name, a further name of it that was stored, or as a further name of a stored one.
-  std::string stored_name(const std::string& name) {
+  std::string stored_name(const std::string& model_name) {
+    const std::string name = stored_as(model_name);
     std::string found = stored_.tensors.contains(name) ? name : "";
-    const auto [begin, end] = further_names_.equal_range(name);
+    const auto [begin, end] = further_names_.equal_range(model_name);
     for (auto it = begin; it != end; ++it) {
       if (!stored_.tensors.contains(it->second)) continue;
       known_further_.insert(it->second);
@@ -82,6 +93,7 @@ class Matcher {
   std::set<std::string> known_further_;
   std::vector<std::string> missing_;
   std::vector<std::string> mismatched_;
+  bool only_dtypes_ = true;  // what is mismatched could be converted
 };
 
 }  // namespace

@@ -28,6 +28,8 @@ struct StoredNames {
 struct MatchOptions {
   // May a tensor of one floating dtype be stored as another?
   bool converts = false;
+  // Under which name is a wanted tensor stored? Where not given, under its own.
+  std::function<std::string(const std::string&)> stored_as = {};
   // Stored names that nobody has to want.
   std::function<bool(const std::string&)> optional = {};
 };

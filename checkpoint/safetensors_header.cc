@@ -4,20 +4,20 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <span>
 #include <tuple>
 #include <utility>
 
 #include "dtensor/base/error.h"
+#include "dtensor/checkpoint/json_reader.h"
 
 namespace dtensor::safetensors {
 namespace {
 
-constexpr size_t kMaxNesting = 64;
+using checkpoint::JsonFields;
+using checkpoint::JsonReader;
+
 constexpr size_t kMaxTensorDims = 64;  // as many as NumPy and PyTorch have
 constexpr int64_t kHeaderOffsetBytes = 8;
 
@@ -28,151 +28,141 @@ std::optional<DType> dtype_of(std::string_view name) {
   return std::nullopt;
 }
 
-// Receives the events of the JSON parser. A document tree is never made: it would take many times
-// the memory of the text, and it would hide keys that are given twice.
-class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
+std::string_view article_of(JsonReader::Kind kind) {
+  switch (kind) {
+    case JsonReader::Kind::kObject:
+      return "an object";
+    case JsonReader::Kind::kArray:
+      return "an array";
+    case JsonReader::Kind::kText:
+      return "a string";
+    case JsonReader::Kind::kNumber:
+      return "a number";
+    case JsonReader::Kind::kNull:
+      return "null";
+    default:
+      return "a boolean";
+  }
+}
+
+class HeaderParser {
  public:
-  HeaderEvents(const std::string& path, Header& out) : path_(path), out_(out) {}
+  HeaderParser(std::string_view text, const std::string& path)
+      : json_(text, path + ": header", kHeaderOffsetBytes) {}
 
-  bool null() override {
-    // The reference takes "__metadata__": null for no metadata.
-    return at() == At::kTop && key_ == kMetadataKey ? true : other_value("null");
-  }
-  bool boolean(bool) override { return other_value("a boolean"); }
-  // The parser calls this for negative numbers only.
-  bool number_integer(number_integer_t v) override {
-    return other_value(v < 0 ? "a negative number" : "-0");
-  }
-  bool number_float(number_float_t, const string_t& text) override { return other_value(text); }
-  bool binary(binary_t&) override { return other_value("binary data"); }
-
-  bool number_unsigned(number_unsigned_t v) override {
-    if (at() != At::kShape && at() != At::kOffsets) return other_value("a number");
-    if (v > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      fail(fmt::format("{} of tensor \"{}\" has {}, which is beyond int64", key_, entry_.name, v));
-    }
-    if (at() == At::kShape) {
-      if (entry_.shape.size() == kMaxTensorDims) {
-        fail(fmt::format("tensor \"{}\" has more than {} dims", entry_.name, kMaxTensorDims));
+  Header run() {
+    json_.enter_object("the header");
+    bool has_metadata = false;
+    std::string key;
+    while (json_.next_key(key)) {
+      if (key != "__metadata__") {
+        out_.entries.push_back(read_entry(key));
+      } else {
+        if (std::exchange(has_metadata, true)) twice(key);
+        read_metadata();
       }
-      entry_.shape.push_back(static_cast<int64_t>(v));
-    } else {
-      if (offsets_ == 2)
-        fail(fmt::format("tensor \"{}\" has more than two data_offsets", entry_.name));
-      (offsets_++ == 0 ? entry_.begin_bytes : entry_.end_bytes) = static_cast<int64_t>(v);
     }
-    return true;
-  }
-
-  bool string(string_t& v) override {
-    if (at() == At::kMetadata) {
-      out_.metadata[key_] = v;
-      return true;
-    }
-    if (at() != At::kTensor || key_ != "dtype") return other_value("a string");
-    const auto dtype = dtype_of(v);
-    if (!dtype) {
-      fail(fmt::format(
-          "tensor \"{}\" has dtype \"{}\"; known are F64, F32, F16, BF16, I64, I32, I8, "
-          "U8 and BOOL",
-          entry_.name, v));
-    }
-    entry_.dtype = *dtype;
-    return true;
-  }
-
-  bool start_object(size_t) override {
-    if (at() == At::kStart) return enter(At::kTop);
-    if (at() == At::kTop && key_ == kMetadataKey) return enter(At::kMetadata);
-    if (at() == At::kTop) {
-      entry_ = Entry{};
-      entry_.name = key_;
-      offsets_ = 0;
-      return enter(At::kTensor);
-    }
-    other_value("an object");
-    return enter(At::kSkipped);
-  }
-
-  bool key(string_t& v) override {
-    if (!keys_.back().insert(v).second) {
-      fail(fmt::format("the key \"{}\" stands twice in one object", v));
-    }
-    key_ = v;
-    return true;
-  }
-
-  bool end_object() override {
-    if (at() == At::kTensor) {
-      for (const char* needed : {"dtype", "shape", "data_offsets"}) {
-        if (!keys_.back().contains(needed)) {
-          fail(fmt::format("tensor \"{}\" has no {}", entry_.name, needed));
-        }
-      }
-      out_.entries.push_back(std::move(entry_));
-    }
-    leave();
-    return true;
-  }
-
-  bool start_array(size_t) override {
-    if (at() == At::kTensor && key_ == "shape") return enter(At::kShape);
-    if (at() == At::kTensor && key_ == "data_offsets") return enter(At::kOffsets);
-    other_value("an array");
-    return enter(At::kSkipped);
-  }
-
-  bool end_array() override {
-    if (at() == At::kOffsets && offsets_ != 2) {
-      fail(fmt::format("tensor \"{}\" has {} data_offsets, not 2", entry_.name, offsets_));
-    }
-    leave();
-    return true;
-  }
-
-  bool parse_error(size_t position, const std::string&,
-                   const nlohmann::json::exception& e) override {
-    fail(fmt::format("at byte {} of the file: {}",
-                     kHeaderOffsetBytes + static_cast<int64_t>(position), e.what()));
+    json_.finish();
+    check_names();
+    return std::move(out_);
   }
 
  private:
-  enum class At : uint8_t { kStart, kTop, kMetadata, kTensor, kShape, kOffsets, kSkipped };
-  static constexpr std::string_view kMetadataKey = "__metadata__";
+  using Kind = JsonReader::Kind;
 
-  [[noreturn]] void fail(const std::string& what) const {
-    throw CheckpointError(fmt::format("{}: header: {}", path_, what));
+  [[noreturn]] void twice(const std::string& key) const {
+    json_.fail(fmt::format("the key \"{}\" stands twice in one object", key));
   }
 
-  At at() const { return stack_.empty() ? At::kStart : stack_.back(); }
-
-  bool enter(At what) {
-    if (stack_.size() == kMaxNesting) fail(fmt::format("nested deeper than {}", kMaxNesting));
-    stack_.push_back(what);
-    keys_.emplace_back();
-    return true;
+  void want(Kind kind, std::string_view key) {
+    if (json_.kind() == kind) return;
+    json_.fail(fmt::format("{} as a value of \"{}\"", article_of(json_.kind()), key));
   }
 
-  void leave() {
-    stack_.pop_back();
-    keys_.pop_back();
+  void read_metadata() {
+    // The reference takes "__metadata__": null for no metadata.
+    if (json_.kind() == Kind::kNull) return json_.skip();
+    want(Kind::kObject, "__metadata__");
+    json_.enter_object("__metadata__");
+    std::string key;
+    while (json_.next_key(key)) {
+      want(Kind::kText, key);
+      if (!out_.metadata.emplace(key, json_.text(key)).second) twice(key);
+    }
   }
 
-  // A value where nothing but a further field of a tensor, which readers ignore, may have one.
-  bool other_value(std::string_view what) const {
-    const bool known = key_ == "dtype" || key_ == "shape" || key_ == "data_offsets";
-    if (at() == At::kSkipped || (at() == At::kTensor && !known)) return true;
-    fail(at() == At::kStart ? fmt::format("{} instead of an object", what)
-                            : fmt::format("{} as a value of \"{}\"", what, key_));
+  Entry read_entry(const std::string& name) {
+    static constexpr std::array<std::string_view, 3> kFields = {"dtype", "shape", "data_offsets"};
+    want(Kind::kObject, name);
+    Entry entry;
+    entry.name = name;
+    const std::string what = fmt::format("tensor \"{}\"", name);
+    JsonFields fields(json_, what, kFields);
+    for (int f = fields.next(); f >= 0; f = fields.next()) {
+      if (f == 0) read_dtype(entry);
+      if (f == 1) read_dims(entry);
+      if (f == 2) read_offsets(entry);
+    }
+    fields.require(kFields.size());
+    return entry;
   }
 
-  const std::string& path_;
-  Header& out_;
-  std::vector<At> stack_;
-  std::vector<std::set<std::string>> keys_;  // of every open object
-  std::string key_;                          // the last one
-  Entry entry_;
-  int offsets_ = 0;
+  void read_dtype(Entry& entry) {
+    want(Kind::kText, "dtype");
+    const std::string name = json_.text("dtype");
+    const auto dtype = dtype_of(name);
+    if (!dtype) {
+      json_.fail(fmt::format(
+          "tensor \"{}\" has dtype \"{}\"; known are F64, F32, F16, BF16, I64, I32, I8, "
+          "U8 and BOOL",
+          entry.name, name));
+    }
+    entry.dtype = *dtype;
+  }
+
+  int64_t read_size(std::string_view field) {
+    want(Kind::kNumber, field);
+    return json_.size(field);
+  }
+
+  void read_dims(Entry& entry) {
+    want(Kind::kArray, "shape");
+    json_.enter_array("shape");
+    while (json_.next_item()) {
+      if (entry.shape.size() == kMaxTensorDims) {
+        json_.fail(fmt::format("tensor \"{}\" has more than {} dims", entry.name, kMaxTensorDims));
+      }
+      entry.shape.push_back(read_size("shape"));
+    }
+  }
+
+  void read_offsets(Entry& entry) {
+    want(Kind::kArray, "data_offsets");
+    json_.enter_array("data_offsets");
+    int count = 0;
+    while (json_.next_item()) {
+      if (count == 2) {
+        json_.fail(fmt::format("tensor \"{}\" has more than two data_offsets", entry.name));
+      }
+      (count++ == 0 ? entry.begin_bytes : entry.end_bytes) = read_size("data_offsets");
+    }
+    if (count != 2) {
+      json_.fail(fmt::format("tensor \"{}\" has {} data_offsets, not 2", entry.name, count));
+    }
+  }
+
+  // No name twice: sorted, so that no header makes this slow.
+  void check_names() const {
+    std::vector<std::string_view> names;
+    names.reserve(out_.entries.size());
+    for (const Entry& e : out_.entries) names.push_back(e.name);
+    std::ranges::sort(names);
+    const auto it = std::ranges::adjacent_find(names);
+    if (it != names.end()) twice(std::string(*it));
+  }
+
+  JsonReader json_;
+  Header out_;
 };
 
 // The bytes that a dtype and shape take; nullopt where they are too many for 64 bits.
@@ -219,7 +209,7 @@ std::string_view format_name(DType dtype) {
 }
 
 Header parse_header(std::string_view text, int64_t data_bytes, const std::string& path) {
-  // Two things that the parser would let pass: a byte order mark, and whatever follows a NUL.
+  // White space in front is refused, as the reference does, and a byte order mark.
   if (!text.starts_with('{')) {
     throw CheckpointError(fmt::format("{}: header: does not begin with {{ at byte 8", path));
   }
@@ -227,9 +217,7 @@ Header parse_header(std::string_view text, int64_t data_bytes, const std::string
     throw CheckpointError(
         fmt::format("{}: header: NUL at byte {}", path, nul + kHeaderOffsetBytes));
   }
-  Header header;
-  HeaderEvents events(path, header);
-  nlohmann::json::sax_parse(text.begin(), text.end(), &events);
+  Header header = HeaderParser(text, path).run();
   std::ranges::sort(header.entries, {}, [](const Entry& e) {
     return std::tuple(e.begin_bytes, e.end_bytes, std::string_view(e.name));
   });

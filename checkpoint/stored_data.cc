@@ -3,54 +3,106 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <map>
 #include <span>
 #include <utility>
 
 #include "dtensor/base/error.h"
 #include "dtensor/checkpoint/crc32c.h"
 #include "dtensor/checkpoint/file_io.h"
+#include "dtensor/placement/tiling.h"
 
 namespace dtensor::checkpoint {
 namespace {
 
-// The first chunk that the bytes [begin, end) of a file belong to.
-std::string tensor_at(const Contents& contents, int file, const safetensors::File& open,
-                      int64_t begin, int64_t end) {
-  for (const safetensors::Entry& e : open.entries()) {
-    if (open.data_offset_bytes() + e.end_bytes <= begin) continue;
-    if (open.data_offset_bytes() + e.begin_bytes >= end) break;
-    for (const auto& [name, tensor] : contents.tensors) {
-      for (const StoredChunk& c : tensor.chunks) {
-        if (c.file == file && c.key == e.name) return name;
-      }
+// The chunks that a file should have, by key.
+struct Expected {
+  const std::string* name;
+  const StoredTensor* tensor;
+  const StoredChunk* chunk;
+};
+std::map<std::string, Expected> expected_in(const Contents& contents, int file) {
+  std::map<std::string, Expected> out;
+  for (const auto& [name, tensor] : contents.tensors) {
+    for (const StoredChunk& c : tensor.chunks) {
+      if (c.file == file) out.insert_or_assign(c.key, Expected{&name, &tensor, &c});
     }
   }
-  return "";
+  return out;
 }
 
-void examine_blocks(const Contents& contents, int index, std::vector<Problem>& problems) {
-  const StoredFile& file = contents.files[static_cast<size_t>(index)];
-  const ReadFile raw(file.path);
-  std::vector<std::byte> block(static_cast<size_t>(std::min(kBlockBytes, file.bytes)));
-  for (size_t b = 0; b < file.block_crcs.size(); ++b) {
-    const auto begin = static_cast<int64_t>(b) * kBlockBytes;
-    const int64_t size = std::min(kBlockBytes, file.bytes - begin);
-    const auto bytes = std::span(block).first(static_cast<size_t>(size));
-    raw.read(begin, bytes);
-    if (crc32c(bytes) == file.block_crcs[b]) continue;
-    Problem problem{.what = "crc", .file = file.name, .block = static_cast<int64_t>(b)};
-    problem.text =
-        fmt::format("{}: the CRC of block {} (from byte {}) is wrong", file.name, b, begin);
+class FileExaminer {
+ public:
+  FileExaminer(const Contents& contents, int index)
+      : contents_(contents), index_(index), stored_(contents.files[static_cast<size_t>(index)]) {}
+
+  std::vector<Problem> run() {
     try {
-      problem.tensor =
-          tensor_at(contents, index, safetensors::File(file.path), begin, begin + size);
-    } catch (const CheckpointError&) {
-      // The header itself is damaged: no tensor can be named.
-      problem.tensor.clear();
+      examine_blocks();
+      if (!problems_.empty()) return std::move(problems_);
+      const safetensors::File open(stored_.path);
+      for (const auto& [key, e] : expected_in(contents_, index_)) {
+        examine_entry(open, e);
+      }
+    } catch (const CheckpointError& e) {
+      problems_.push_back({.what = "header", .file = stored_.name, .text = e.what()});
     }
-    problems.push_back(std::move(problem));
+    return std::move(problems_);
   }
-}
+
+ private:
+  void examine_entry(const safetensors::File& open, const Expected& e) {
+    try {
+      check_entry(open, *e.name, *e.tensor, *e.chunk);
+    } catch (const CheckpointError& error) {
+      problems_.push_back(
+          {.what = "header", .file = stored_.name, .tensor = *e.name, .text = error.what()});
+    }
+  }
+
+  void examine_blocks() {
+    const ReadFile raw(stored_.path);
+    std::vector<std::byte> block(static_cast<size_t>(std::min(kBlockBytes, stored_.bytes)));
+    for (size_t b = 0; b < stored_.block_crcs.size(); ++b) {
+      const auto begin = static_cast<int64_t>(b) * kBlockBytes;
+      const int64_t size = std::min(kBlockBytes, stored_.bytes - begin);
+      const auto bytes = std::span(block).first(static_cast<size_t>(size));
+      raw.read(begin, bytes);
+      if (crc32c(bytes) == stored_.block_crcs[b]) continue;
+      Problem problem{.what = "crc", .file = stored_.name, .block = static_cast<int64_t>(b)};
+      problem.tensor = tensor_at(begin, begin + size);
+      problem.text = fmt::format(
+          "{}: the CRC of block {} (bytes [{}, +{})) is wrong{}", stored_.name, b, begin, size,
+          problem.tensor.empty() ? "" : fmt::format("; it has values of \"{}\"", problem.tensor));
+      problems_.push_back(std::move(problem));
+    }
+  }
+
+  // The first tensor that has bytes in [begin, end) of the file; where the header itself is
+  // damaged, the first that the file has.
+  std::string tensor_at(int64_t begin, int64_t end) {
+    const auto expected = expected_in(contents_, index_);
+    if (expected.empty()) return "";
+    try {
+      const safetensors::File open(stored_.path);
+      for (const safetensors::Entry& e : open.entries()) {
+        if (open.data_offset_bytes() + e.end_bytes <= begin) continue;
+        if (open.data_offset_bytes() + e.begin_bytes >= end) break;
+        const auto it = expected.find(e.name);
+        if (it != expected.end()) return *it->second.name;
+      }
+    } catch (const CheckpointError&) {
+      return *expected.begin()->second.name;
+    }
+    return *expected.begin()->second.name;
+  }
+
+  const Contents& contents_;
+  int index_;
+  const StoredFile& stored_;
+  std::vector<Problem> problems_;
+};
 
 }  // namespace
 
@@ -67,23 +119,57 @@ void check_entry(const safetensors::File& file, const std::string& name, const S
       entry == nullptr ? "it has none of that name" : "that has another dtype or shape"));
 }
 
-std::vector<Problem> examine_data(const Contents& contents) {
+safetensors::File open_checked(const StoredFile& stored, const std::string& needed_for,
+                               int64_t& bytes_read) {
+  safetensors::File file(stored.path);
+  if (file.size_bytes() != stored.bytes) {
+    throw CheckpointError(fmt::format("{} has {} bytes, its commit record says {}", stored.path,
+                                      file.size_bytes(), stored.bytes));
+  }
+  std::vector<std::byte> block(static_cast<size_t>(std::min(kBlockBytes, stored.bytes)));
+  for (int64_t begin = 0; begin < file.data_offset_bytes(); begin += kBlockBytes) {
+    const auto bytes =
+        std::span(block).first(static_cast<size_t>(std::min(kBlockBytes, stored.bytes - begin)));
+    file.read_raw(begin, bytes);
+    bytes_read += static_cast<int64_t>(bytes.size());
+    const int64_t number = begin / kBlockBytes;
+    if (crc32c(bytes) == stored.block_crcs.at(static_cast<size_t>(number))) continue;
+    throw CheckpointError(fmt::format(
+        "{}: the CRC of block {} (bytes [{}, +{})) is wrong: the file is damaged, perhaps in its "
+        "header, which is needed for \"{}\". Nothing was overwritten",
+        stored.path, number, begin, bytes.size(), needed_for));
+  }
+  return file;
+}
+
+void for_each_part(const StoredTensor& tensor, const Box& box,
+                   const std::function<void(const StoredChunk& chunk, const Box& part)>& f) {
+  if (box.empty()) return;
+  if (tensor.chunks.size() == 1) {  // it is the whole tensor
+    f(tensor.chunks[0], box);
+    return;
+  }
+  Tiling from{tensor.shape, {}};
+  from.tiles.reserve(tensor.chunks.size());
+  for (const StoredChunk& c : tensor.chunks) {
+    from.tiles.push_back({c.box, static_cast<int>(from.tiles.size())});
+  }
+  const Tiling to{tensor.shape, {{box, -1}}};  // no chunk has this number
+  for (const BoxMove& move : moves(from, to)) {
+    f(tensor.chunks[static_cast<size_t>(move.src)], move.box);
+  }
+}
+
+std::vector<Problem> examine_file(const Contents& contents, int file) {
+  return FileExaminer(contents, file).run();
+}
+
+std::vector<Problem> examine_data(const Contents& contents,
+                                  const std::function<void(int64_t bytes)>& progress) {
   std::vector<Problem> problems;
   for (size_t i = 0; i < contents.files.size(); ++i) {
-    const StoredFile& file = contents.files[i];
-    try {
-      const size_t before = problems.size();
-      examine_blocks(contents, static_cast<int>(i), problems);
-      if (problems.size() > before) continue;
-      const safetensors::File open(file.path);
-      for (const auto& [name, tensor] : contents.tensors) {
-        for (const StoredChunk& c : tensor.chunks) {
-          if (c.file == static_cast<int>(i)) check_entry(open, name, tensor, c);
-        }
-      }
-    } catch (const CheckpointError& e) {
-      problems.push_back({.what = "header", .file = file.name, .text = e.what()});
-    }
+    for (Problem& p : examine_file(contents, static_cast<int>(i))) problems.push_back(std::move(p));
+    if (progress) progress(contents.files[i].bytes);
   }
   return problems;
 }

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,7 +17,20 @@ namespace dtensor::checkpoint {
 void check_entry(const safetensors::File& file, const std::string& name, const StoredTensor& tensor,
                  const StoredChunk& chunk);
 
-// Reads every file whole, and compares its blocks with the records and its header with the chunks.
-std::vector<Problem> examine_data(const Contents& contents);
+// Opens a file that has to have the recorded size, and compares the blocks that its header lies in
+// with their CRCs: what the header says can then be used. CheckpointError otherwise, naming the
+// tensor `needed_for`. Adds what it read to `bytes_read`.
+safetensors::File open_checked(const StoredFile& stored, const std::string& needed_for,
+                               int64_t& bytes_read);
+
+// Calls f for every chunk that has elements of `box`, with those.
+void for_each_part(const StoredTensor& tensor, const Box& box,
+                   const std::function<void(const StoredChunk& chunk, const Box& part)>& f);
+
+// Reads one file whole, and compares its blocks with the record and its header with the chunks.
+std::vector<Problem> examine_file(const Contents& contents, int file);
+// Every file. `progress` is called with the bytes of every file that was read.
+std::vector<Problem> examine_data(const Contents& contents,
+                                  const std::function<void(int64_t bytes)>& progress = {});
 
 }  // namespace dtensor::checkpoint

@@ -158,7 +158,7 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{"FloatingStep", R"("step":20)", R"("step":20.0)", "whole number"},
         Nonsense{"FileIndex", R"("file":0)", R"("file":1)", "not one of the files"},
         Nonsense{"Rank", R"("rank":3)", R"("rank":4)", "rank 4 of a world of 4"},
-        Nonsense{"NoId", R"("id":)", R"("di":)", "has no \"id\""},
+        Nonsense{"NoId", R"("id":)", R"("di":)", "has no id"},
         Nonsense{"NameTwice", R"("name":"none")", R"("name":"b")", "second of its name"},
         Nonsense{"KeyTwice", R"("step":20)", R"("step":20,"st\u0065p":21)", "stands twice"}),
     [](const auto& info) { return info.param.name; });

@@ -50,6 +50,19 @@ int64_t go_on(const std::string& run, nn::Module& model, optim::Optimizer& optim
   return step;
 }
 
+int64_t load_backbone(const std::string& run, nn::Module& model) {
+  checkpoint::LoadReport report;
+  checkpoint::load(run, {.model = model},
+                   {.include = {"layers.**", "embed.*"},  // * stays inside a part of a name
+                    .exclude = {"layers.*.adapter.**"},   // ** is anything
+                    .stored_as = {{"embed.weight", "wte.weight"}},
+                    .dtypes = checkpoint::DTypeChange::kConvert,
+                    .unexpected = checkpoint::Unexpected::kIgnore,
+                    .check = checkpoint::DataCheck::kBeforeReading,
+                    .report = &report});
+  return report.bytes_read;
+}
+
 void convert(const std::string& from, const std::string& to, nn::Module& model,
              const std::string& config_json) {
   checkpoint::import_hugging_face(from, model);
@@ -99,6 +112,24 @@ TEST(CheckpointDocs, HuggingFaceDirectoriesComeBack) {
   EXPECT_EQ(w.value().local_tensor().data<float>()[0], 3);
   EXPECT_EQ(testing::read_file(dir / "copy/model.safetensors"),
             testing::read_file(dir / "hf/model.safetensors"));
+}
+
+TEST(CheckpointDocs, OptionsSayWhatIsLoaded) {
+  const testing::TemporaryDirectory dir;
+  testing::Bag saved;
+  saved.add("wte.weight", DTensor(Tensor::full({3}, 5)));
+  saved.add("layers.0.w", DTensor(Tensor::full({2}, 6)));
+  saved.add("lm_head", DTensor(Tensor::full({2}, 7)));
+  checkpoint::save(dir.path(), 1, {.model = saved});
+  testing::Bag model;
+  const auto embed = model.add("embed.weight", DTensor(Tensor::zeros({3}, DType::kBFloat16)));
+  const auto w = model.add("layers.0.w", DTensor(Tensor::zeros({2})));
+  const auto adapter = model.add("layers.0.adapter.a", DTensor(Tensor::zeros({2})));
+  EXPECT_GT(load_backbone(dir.path(), model), 0);
+  EXPECT_EQ(embed.value().local_tensor().to(DType::kFloat32).to_vector<float>(),
+            (std::vector<float>{5, 5, 5}));
+  EXPECT_EQ(w.value().local_tensor().to_vector<float>(), (std::vector<float>{6, 6}));
+  EXPECT_EQ(adapter.value().local_tensor().to_vector<float>(), (std::vector<float>{0, 0}));
 }
 
 }  // namespace

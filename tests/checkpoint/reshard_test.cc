@@ -1,0 +1,208 @@
+// Saved on a random mesh, loaded on another: every element by a plain loop, and the bytes read
+// against what is needed.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+
+#include "dtensor/checkpoint/checkpoint.h"
+#include "dtensor/mesh/device_mesh.h"
+#include "dtensor/tensor/distribute.h"
+#include "dtensor/tests/checkpoint/bag.h"
+#include "dtensor/tests/checkpoint/temporary_directory.h"
+#include "dtensor/tests/support/run_ranks.h"
+
+#if defined(__has_feature)
+#define DTENSOR_HAS_FEATURE(x) __has_feature(x)
+#else
+#define DTENSOR_HAS_FEATURE(x) 0
+#endif
+
+namespace dtensor::checkpoint {
+namespace {
+
+using testing::Bag;
+using testing::run_ranks;
+using testing::TemporaryDirectory;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
+    DTENSOR_HAS_FEATURE(address_sanitizer) || DTENSOR_HAS_FEATURE(undefined_behavior_sanitizer)
+constexpr int kReshards = 40;
+#else
+constexpr int kReshards = 300;
+#endif
+
+constexpr int64_t kBlock = 1 << 20;
+
+struct Case {
+  std::string name;
+  Shape shape;
+  DType dtype = DType::kUInt8;
+};
+
+// A mesh of some of the ranks of a world, and a placement for every tensor.
+struct Side {
+  int world = 1;
+  std::vector<MeshDim> dims;
+  std::vector<int> ranks;
+  std::vector<std::vector<Placement>> placements;
+};
+
+class Reshards {
+ public:
+  explicit Reshards(uint32_t seed) : random_(seed) {
+    const bool large = below(12) == 0;
+    const std::vector<DType> dtypes = {DType::kUInt8, DType::kBFloat16, DType::kFloat32,
+                                       DType::kInt64, DType::kBool};
+    for (int i = 0; i < 4; ++i) {
+      Case c{"t" + std::to_string(i), {}, dtypes[static_cast<size_t>(below(5))]};
+      for (int d = below(5); d > 0; --d) c.shape.push_back(below(8) == 0 ? 0 : 1 + below(11));
+      if (large && i == 0) c = {"t0", {700 + below(300), 1000 + below(900)}, DType::kFloat32};
+      cases_.push_back(c);
+    }
+    from_ = side();
+    to_ = side();
+  }
+
+  void run() {
+    const TemporaryDirectory run;
+    run_ranks(from_.world, [&](comm::Comm& comm) {
+      const DeviceMesh mesh(comm, from_.dims, from_.ranks);
+      Bag bag;
+      for (size_t i = 0; i < cases_.size(); ++i) {
+        const Layout layout(mesh.layout(), cases_[i].shape, from_.placements[i]);
+        bag.add(cases_[i].name, distribute(whole(cases_[i]), mesh, layout));
+      }
+      save(run.path(), 1, {.model = bag});
+    });
+    run_ranks(to_.world, [&](comm::Comm& comm) { load_and_check(run.path(), comm); });
+  }
+
+ private:
+  int below(int n) { return static_cast<int>(random_() % static_cast<uint32_t>(n)); }
+
+  Side side() {
+    Side s;
+    const int ndim = 1 + below(3);
+    for (int m = 0; m < ndim; ++m) {
+      const int most = 8 / size_of_mesh(s);
+      s.dims.push_back({"m" + std::to_string(m), 1 + below(std::min(most, 8))});
+    }
+    const int size = size_of_mesh(s);
+    s.world = size + (size < 8 && below(4) == 0 ? 1 : 0);
+    std::vector<int> ranks(static_cast<size_t>(s.world));
+    for (int r = 0; r < s.world; ++r) ranks[static_cast<size_t>(r)] = r;
+    if (below(2) == 0) std::ranges::shuffle(ranks, random_);
+    s.ranks.assign(ranks.begin(), ranks.begin() + size);
+    for (const Case& c : cases_) {
+      std::vector<Placement> placements;
+      for (int m = 0; m < ndim; ++m) {
+        const bool cut = c.shape.ndim() > 0 && below(3) != 0;
+        placements.push_back(cut ? Placement(Shard(below(c.shape.ndim()))) : Replicate());
+      }
+      s.placements.push_back(placements);
+    }
+    return s;
+  }
+  static int size_of_mesh(const Side& s) {
+    int size = 1;
+    for (const MeshDim& d : s.dims) size *= d.size;
+    return size;
+  }
+
+  // The byte at a place of the whole tensor's memory.
+  static unsigned char byte_at(const Case& c, int64_t at) {
+    const auto x = static_cast<uint64_t>(at) * 0x9e3779b97f4a7c15U + c.name.back();
+    return static_cast<unsigned char>(c.dtype == DType::kBool ? x >> 40 & 1 : x >> 40);
+  }
+  static Tensor whole(const Case& c) {
+    Tensor t = Tensor::empty(c.shape, c.dtype);
+    auto* bytes = static_cast<unsigned char*>(t.raw());
+    for (int64_t i = 0; i < t.size_bytes(); ++i) bytes[i] = byte_at(c, i);
+    return t;
+  }
+
+  void load_and_check(const std::string& run, comm::Comm& comm) {
+    const DeviceMesh mesh(comm, to_.dims, to_.ranks);
+    Bag bag;
+    for (size_t i = 0; i < cases_.size(); ++i) {
+      const Layout layout(mesh.layout(), cases_[i].shape, to_.placements[i]);
+      bag.add(cases_[i].name,
+              distribute(Tensor::full(cases_[i].shape, 1, cases_[i].dtype), mesh, layout));
+    }
+    LoadReport report;
+    EXPECT_EQ(load(run, {.model = bag}, {.io_threads = 1 + comm.rank() % 3, .report = &report}), 1);
+    double needed = 0;
+    int64_t stretches = 0;
+    for (size_t i = 0; i < cases_.size(); ++i) {
+      const DTensor value = bag.named_parameters()[i].second.value();
+      if (!value.has_local()) continue;
+      const Box box = value.layout().box_of(comm.rank());
+      needed += static_cast<double>(box.numel() * size_of(cases_[i].dtype));
+      stretches += count_stretches(i, box);
+      check(cases_[i], value.local_tensor(), box);
+    }
+    // Each file has a header, which is needed as well.
+    const double most = 1.05 * needed + 2.0 * kBlock * static_cast<double>(stretches + from_.world);
+    EXPECT_LE(static_cast<double>(report.bytes_read), most);
+  }
+
+  // In how many runs of the files a box lies: one for every row range that is not taken whole.
+  int64_t count_stretches(size_t i, const Box& box) const {
+    const MeshLayout mesh(from_.dims, from_.ranks);
+    const Layout from(mesh, cases_[i].shape, from_.placements[i]);
+    int64_t count = 0;
+    for (const int rank : from_.ranks) {
+      const Box chunk = from.box_of(rank);
+      const Box part = intersect(chunk, box);
+      if (part.empty()) continue;
+      int d = part.size.ndim() - 1;
+      while (d > 0 && part.size[d] == chunk.size[d]) --d;
+      int64_t runs = 1;
+      for (int e = 0; e < d; ++e) runs *= part.size[e];
+      count += runs;
+    }
+    return count;
+  }
+
+  static void check(const Case& c, const Tensor& local, const Box& box) {
+    ASSERT_EQ(local.shape(), box.size);
+    const int64_t element = size_of(c.dtype);
+    const auto* got = static_cast<const unsigned char*>(local.raw());
+    std::vector<int64_t> at(static_cast<size_t>(box.size.ndim()), 0);
+    int64_t wrong = 0;
+    for (int64_t n = 0; n < box.numel(); ++n) {
+      int64_t rest = n;
+      int64_t global = 0;
+      int64_t stride = 1;
+      for (int d = box.size.ndim() - 1; d >= 0; --d) {
+        global += (rest % box.size[d] + box.offset[d]) * stride;
+        rest /= box.size[d];
+        stride *= c.shape[d];
+      }
+      for (int64_t b = 0; b < element; ++b) {
+        wrong += got[n * element + b] != byte_at(c, global * element + b) ? 1 : 0;
+      }
+    }
+    EXPECT_EQ(wrong, 0);
+  }
+
+  std::mt19937 random_;
+  std::vector<Case> cases_;
+  Side from_;
+  Side to_;
+};
+
+// pytorch#103306, pytorch#108869, pytorch#161368, DeepSpeed#1070, pytorch#149640
+TEST(Reshard, BetweenRandomMeshesIsBitExactAndReadsWhatIsNeeded) {
+  for (uint32_t seed = 0; seed < kReshards; ++seed) {
+    SCOPED_TRACE(seed);
+    Reshards(seed).run();
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace dtensor::checkpoint
