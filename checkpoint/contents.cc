@@ -185,7 +185,7 @@ class Examiner {
       return;
     }
     for (RecordChunk& c : tensor.chunks) {
-      stored.chunks.push_back({first_file + c.file, std::move(c.key), c.box});
+      stored.chunks.push_back({first_file + c.file, std::move(c.key), c.box, -1});
     }
     if (tensor.same_on_all) same_on_all_[tensor.name][rank] = *tensor.same_on_all;
   }

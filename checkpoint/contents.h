@@ -27,6 +27,7 @@ struct StoredChunk {
   int file = 0;  // index into Contents::files
   std::string key;
   Box box;
+  int64_t begin_bytes = -1;  // from byte 0 of the file; where that is known
 };
 struct StoredTensor {
   DType dtype = DType::kFloat32;

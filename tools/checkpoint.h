@@ -1,5 +1,5 @@
-// dtensor checkpoint ls, verify: what a checkpoint holds, and whether it is whole. Needs no other
-// rank.
+// dtensor checkpoint: looks at, checks, converts and compares checkpoints on disk. Needs no other
+// rank and no model, and takes memory for a buffer and the metadata.
 
 #pragma once
 

@@ -26,8 +26,9 @@ constexpr std::array kCommands = {
             plan_command},
     Command{"rules", "[OP] [--json]", "the placements that ops take, proved in tests/ops",
             rules_command},
-    Command{"checkpoint", "ls PATH [--json] | verify PATH [--deep] [--json]",
-            "what a checkpoint holds, and whether it is whole", checkpoint_command},
+    Command{
+        "checkpoint", "ls | verify | merge | reshard | import | export | diff PATH ... [--json]",
+        "what a checkpoint holds, whether it is whole, and what it becomes", checkpoint_command},
     Command{"run", "-n 4 [--comm gloo] -- PROGRAM ARGS", "starts a program as local ranks",
             run_command},
 };

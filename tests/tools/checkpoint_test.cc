@@ -1,15 +1,22 @@
-// dtensor checkpoint ls and verify: their JSON and exit status.
+// dtensor checkpoint: what the subcommands print, write and return.
 
 #include "dtensor/tools/checkpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
+#include "dtensor/base/allocator.h"
+#include "dtensor/base/context.h"
 #include "dtensor/checkpoint/attempt.h"
+#include "dtensor/checkpoint/load.h"
+#include "dtensor/checkpoint/safetensors.h"
 #include "dtensor/checkpoint/save.h"
 #include "dtensor/checkpoint/tensor_file.h"
 #include "dtensor/mesh/device_mesh.h"
@@ -145,6 +152,247 @@ TEST_F(CheckpointCommand, WrongUsageIsTwoAndNothingCompleteIsOne) {
   }
   EXPECT_EQ(run({"verify", dir_.path()}).status, 1);
   EXPECT_EQ(run({"ls", dir_.path()}).status, 1);
+}
+
+// The values of a checkpoint's tensor "w", loaded whole.
+std::vector<float> loaded(const std::string& run, const std::string& name, const Shape& shape) {
+  testing::Bag bag;
+  const auto w = bag.add(name, DTensor(Tensor::full(shape, -1)));
+  checkpoint::load(run, {.model = bag}, {.unexpected = checkpoint::Unexpected::kIgnore});
+  return w.value().local_tensor().to_vector<float>();
+}
+
+std::vector<float> counting(int n) {
+  std::vector<float> values;
+  for (int i = 0; i < n; ++i) values.push_back(static_cast<float>(i));
+  return values;
+}
+
+TEST_F(CheckpointCommand, MergeWritesAManifestAndTheCheckpointStaysComplete) {
+  const Result r = run({"merge", dir_ / "run", "--json"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(json::parse(r.out)["attempt"], twenty_.name);
+  EXPECT_TRUE(
+      std::filesystem::exists(twenty_.path + "/" + json::parse(r.out)["file"].get<std::string>()));
+  EXPECT_EQ(run({"verify", "--deep", dir_ / "run"}).status, 0);
+  std::filesystem::remove(twenty_.path + "/rank-00001.record.json");
+  EXPECT_EQ(run({"merge", twenty_.path}).status, 1);
+  EXPECT_EQ(run({"merge"}).status, 2);
+}
+
+// DeepSpeed#1070: cut for another world without it.
+TEST_F(CheckpointCommand, ReshardCutsAsAnotherMeshWouldHave) {
+  Result r =
+      run({"reshard", dir_ / "run", dir_ / "other", "--layout", "a=3,b=2:S(0),S(1)", "--json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(json::parse(r.out)["world"], 6);
+  EXPECT_EQ(json::parse(r.out)["step"], 20);
+  EXPECT_EQ(run({"verify", "--deep", dir_ / "other"}).status, 0);
+  const json listed = json::parse(run({"ls", dir_ / "other", "--json"}).out);
+  ASSERT_EQ(listed[0]["chunks"].size(), 6U);
+  EXPECT_EQ(listed[0]["chunks"][5]["offset"], json::parse("[4,2]"));
+  EXPECT_EQ(listed[0]["chunks"][5]["size"], json::parse("[1,1]"));
+  EXPECT_EQ(loaded(dir_ / "other", "w", {5, 3}), counting(15));
+  EXPECT_EQ(run({"diff", dir_ / "run", dir_ / "other"}).status, 0);
+  r = run({"reshard", twenty_.path, dir_ / "one", "--world", "1", "--step", "7"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(loaded(dir_ / "one", "w", {5, 3}), counting(15));
+  EXPECT_EQ(run({"reshard", twenty_.path, dir_ / "x"}).status, 2);
+  EXPECT_EQ(run({"reshard", twenty_.path, dir_ / "x", "--world", "0"}).status, 2);
+  EXPECT_EQ(run({"reshard", twenty_.path, dir_ / "x", "--layout", "a=2:P(sum)"}).status, 2);
+  EXPECT_EQ(
+      run({"reshard", twenty_.path, dir_ / "x", "--layout", "a=2:S(0)", "--world", "2"}).status, 2);
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "x"));
+}
+
+class Conversion : public ::testing::Test {
+ protected:
+  // Four tensors of 40 bytes to 240 kB, and state of an optimizer.
+  Conversion() {
+    testing::run_ranks(2, [&](comm::Comm& comm) {
+      const DeviceMesh mesh(comm, {{"x", 2}});
+      testing::Bag bag;
+      const auto add = [&](const std::string& name, int rows, int columns, Placement p) {
+        bag.add(name, distribute(Tensor::arange(rows * columns).view({rows, columns}), mesh, {p}));
+      };
+      add("a", 5, 2, Shard(0));
+      add("b", 300, 200, Shard(1));
+      add("c.weight", 7, 11, Replicate());
+      add("optimizer.exp_avg.a", 5, 2, Shard(0));
+      checkpoint::save(dir_ / "run", 3, {.model = bag});
+    });
+  }
+  TemporaryDirectory dir_;
+};
+
+TEST_F(Conversion, ExportGivesOneFileOrSeveralWithAnIndexAndNoOptimizerState) {
+  Result r = run({"export", dir_ / "run", dir_ / "hf", "--json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(json::parse(r.out)["files"], json::parse(R"(["model.safetensors"])"));
+  const auto tensors = checkpoint::read_tensors(dir_ / "hf/model.safetensors");
+  EXPECT_EQ(tensors.size(), 3U);
+  EXPECT_EQ(tensors.at("b").to_vector<float>(), counting(60000));
+  // Over it, in several files: the old one is no longer part of the model.
+  r = run({"export", dir_ / "hf", dir_ / "hf", "--max-shard-size", "1KB", "--json"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(
+      testing::files_under(dir_ / "hf"),
+      (std::set<std::string>{"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
+                             "model-00003-of-00003.safetensors", "model.safetensors.index.json"}));
+  const json index = json::parse(read_file(dir_ / "hf/model.safetensors.index.json"));
+  EXPECT_EQ(index["metadata"]["total_size"], 40 + 240000 + 308);
+  EXPECT_EQ(index["weight_map"]["c.weight"], "model-00003-of-00003.safetensors");
+  EXPECT_EQ(run({"diff", dir_ / "run", dir_ / "hf", "--exclude", "optimizer.**"}).status, 0);
+  // In a smaller dtype, a part only.
+  r = run({"export", dir_ / "run", dir_ / "bf16", "--dtype", "bf16", "--include", "a,c.*"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const auto small = checkpoint::read_tensors(dir_ / "bf16/model.safetensors");
+  EXPECT_EQ(small.size(), 2U);
+  EXPECT_EQ(small.at("a").dtype(), DType::kBFloat16);
+  EXPECT_EQ(small.at("a").to(DType::kFloat32).to_vector<float>(), counting(10));
+  EXPECT_EQ(run({"export", dir_ / "run", dir_ / "x", "--max-shard-size", "5 parsecs"}).status, 2);
+  EXPECT_EQ(run({"export", dir_ / "run", dir_ / "x", "--dtype", "i8"}).status, 2);
+}
+
+TEST_F(Conversion, AFailedExportLeavesTheOldFileAndNoTemporary) {
+  ASSERT_EQ(run({"export", dir_ / "run", dir_ / "hf"}).status, 0);
+  const std::string before = read_file(dir_ / "hf/model.safetensors");
+  const std::string path =
+      checkpoint::list_attempts(dir_ / "run").front().path + "/rank-00001.safetensors";
+  std::string bytes = read_file(path);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_file(path, bytes);
+  const Result r = run({"export", dir_ / "run", dir_ / "hf"});
+  EXPECT_EQ(r.status, 1);
+  EXPECT_THAT(r.err, HasSubstr("rank-00001.safetensors"));
+  EXPECT_EQ(read_file(dir_ / "hf/model.safetensors"), before);
+  EXPECT_EQ(testing::files_under(dir_ / "hf"), std::set<std::string>{"model.safetensors"});
+}
+
+TEST_F(Conversion, ImportTakesHuggingFaceFiles) {
+  ASSERT_EQ(run({"export", dir_ / "run", dir_ / "hf", "--max-shard-size", "1KB"}).status, 0);
+  Result r = run({"import", dir_ / "hf", dir_ / "back", "--step", "0", "--world", "3"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(run({"verify", "--deep", dir_ / "back"}).status, 0);
+  EXPECT_EQ(loaded(dir_ / "back", "b", {300, 200}), counting(60000));
+  r = run({"import", dir_ / "hf/model-00001-of-00003.safetensors", dir_ / "file", "--step", "1"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(run({"import", dir_ / "hf", dir_ / "x"}).status, 2);
+  std::filesystem::remove(dir_ / "hf/model-00002-of-00003.safetensors");
+  r = run({"import", dir_ / "hf", dir_ / "x", "--step", "0"});
+  EXPECT_EQ(r.status, 1);
+  EXPECT_THAT(r.err, HasSubstr("model-00002-of-00003.safetensors"));
+}
+
+// The files as torch.distributed.checkpoint's HuggingFaceStorageWriter makes them with
+// save_distributed=True: in each the parts of one rank, with their offsets in the metadata.
+class DcpImport : public ::testing::Test {
+ protected:
+  void write(int shard, const std::string& offsets, const std::vector<safetensors::Item>& items) {
+    std::filesystem::create_directories(dir_ / "dcp");
+    safetensors::write(
+        dir_ / ("dcp/shard-0000" + std::to_string(shard) + "-model-00001-of-00001.safetensors"),
+        items, {{"DCP_SHARDING_INFO", offsets}, {"DCP_VERSION", "1.0"}, {"format", "pt"}});
+  }
+  Result import() { return run({"import", dir_ / "dcp", dir_ / "run", "--step", "5"}); }
+
+  TemporaryDirectory dir_;
+  std::vector<float> values_ = counting(12);
+};
+
+TEST_F(DcpImport, PartsGoWhereTheirOffsetsSay) {
+  const std::vector<float> left = {0, 1, 4, 5, 8, 9};
+  const std::vector<float> right = {2, 3, 6, 7, 10, 11};
+  write(1, R"({"w":{"saved_offsets":[0,0]},"s":{"saved_offsets":[]}})",
+        {{"w", DType::kFloat32, {3, 2}, left.data()}, {"s", DType::kFloat32, {}, &values_[7]}});
+  write(2, R"({"w":{"saved_offsets":[0,2]}})", {{"w", DType::kFloat32, {3, 2}, right.data()}});
+  const Result r = import();
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(loaded(dir_ / "run", "w", {3, 4}), counting(12));
+  EXPECT_EQ(loaded(dir_ / "run", "s", {}), std::vector<float>{7});
+  EXPECT_EQ(run({"diff", dir_ / "dcp", dir_ / "run"}).status, 0);
+}
+
+TEST_F(DcpImport, WhatDoesNotFitTogetherIsRefusedByName) {
+  const auto part = [&](int shard, const std::string& offsets) {
+    write(shard, offsets, {{"w", DType::kFloat32, {3, 2}, values_.data()}});
+  };
+  const auto refused = [&](const std::string& says) {
+    const Result r = import();
+    EXPECT_EQ(r.status, 1);
+    EXPECT_THAT(r.err, HasSubstr(says));
+    EXPECT_FALSE(std::filesystem::exists(dir_ / "run"));
+  };
+  part(1, R"({"w":{"saved_offsets":[0,0]}})");
+  part(2, R"({"w":{"saved_offsets":[0,3]}})");
+  refused("in none of the files");
+  part(2, R"({"w":{"saved_offsets":[0,1]}})");
+  refused("held twice");
+  for (const std::string bad :
+       {R"({"w":{"saved_offsets":[0]}})", R"({"v":{"saved_offsets":[0,0]}})", R"({"w":{}})", "[]",
+        "", R"({"w":{"saved_offsets":[0,-1]}})",
+        R"({"w":{"saved_offsets":[0,9223372036854775807]}})",
+        R"({"w":{"saved_offsets":[0,2]},"w":{"saved_offsets":[0,2]}})"}) {
+    part(2, bad);
+    refused("");
+  }
+  safetensors::write(dir_ / "dcp/shard-00002-model-00001-of-00001.safetensors", {});
+  refused("does not belong");
+}
+
+TEST_F(Conversion, DiffTellsNamesShapesDtypesAndValues) {
+  const auto write = [&](const std::string& name, const std::map<std::string, Tensor>& tensors) {
+    checkpoint::write_tensors(dir_ / name, tensors);
+    return dir_ / name;
+  };
+  const std::string x = write("x", {{"same", Tensor::arange(9)},
+                                    {"gone", Tensor::zeros({2})},
+                                    {"shape", Tensor::zeros({2})},
+                                    {"dtype", Tensor::arange(4)},
+                                    {"value", Tensor::arange(100000)},
+                                    {"nan", Tensor::full({3}, std::nan(""))}});
+  Tensor value = Tensor::arange(100000);
+  value.data<float>()[70000] += 0.5F;
+  const std::string y = write("y", {{"same", Tensor::arange(9)},
+                                    {"new", Tensor::zeros({2})},
+                                    {"shape", Tensor::zeros({3})},
+                                    {"dtype", Tensor::arange(4).to(DType::kBFloat16)},
+                                    {"value", value},
+                                    {"nan", Tensor::zeros({3})}});
+  Result r = run({"diff", x, y, "--json", "--buffer", "1"});
+  EXPECT_EQ(r.status, 1);
+  std::map<std::string, json> got;
+  for (const auto& d : json::parse(r.out)) got[d["name"]] = d;
+  EXPECT_EQ(got.size(), 6U);
+  EXPECT_EQ(got["gone"]["what"], "only in first");
+  EXPECT_EQ(got["new"]["what"], "only in second");
+  EXPECT_EQ(got["shape"]["what"], "shape");
+  EXPECT_EQ(got["dtype"]["what"], "dtype");
+  EXPECT_EQ(got["value"]["max_difference"], 0.5);
+  EXPECT_EQ(got["nan"]["max_difference"], "inf");
+  r = run({"diff", x, y, "--include", "same,value,nan", "--exclude", "nan", "--tolerance", "0.5"});
+  EXPECT_EQ(r.status, 0) << r.out;
+  EXPECT_EQ(run({"diff", x, x}).status, 0);
+  EXPECT_EQ(run({"diff", x}).status, 2);
+  EXPECT_EQ(run({"diff", x, dir_ / "absent"}).status, 2);
+}
+
+TEST_F(Conversion, MemoryIsThatOfTheBufferAndProgressIsShownWhenAskedFor) {
+  {
+    testing::Bag bag;
+    bag.add("large", DTensor(Tensor::full({3000, 1000}, 2)));
+    checkpoint::save(dir_ / "large", 1, {.model = bag});
+  }
+  const auto allocator = make_heap_allocator();
+  const ScopedSlot<CurrentAllocator> scope({allocator});
+  EXPECT_EQ(run({"verify", "--deep", dir_ / "large"}).err, "");
+  Result r = run({"reshard", dir_ / "large", dir_ / "cut", "--layout", "x=2:S(1)", "--buffer", "4",
+                  "--progress"});
+  EXPECT_EQ(r.status, 0) << r.err;
+  EXPECT_THAT(r.err, HasSubstr("100%"));
+  r = run({"diff", dir_ / "large", dir_ / "cut", "--buffer", "4"});
+  EXPECT_EQ(r.status, 0) << r.out;
+  EXPECT_LE(allocator->stats().peak_bytes, 4 << 20);
 }
 
 }  // namespace
