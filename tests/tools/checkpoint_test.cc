@@ -313,6 +313,15 @@ TEST_F(DcpImport, PartsGoWhereTheirOffsetsSay) {
   EXPECT_EQ(run({"diff", dir_ / "dcp", dir_ / "run"}).status, 0);
 }
 
+// Written by PyTorch itself on two ranks; tests/data/README.md says what.
+TEST_F(DcpImport, FilesOfPyTorchAreRead) {
+  const Result r = run({"import", "tests/data/dcp", dir_ / "run", "--step", "5", "--world", "2"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  const Result d = run({"diff", "tests/data/dcp_whole.safetensors", dir_ / "run"});
+  EXPECT_EQ(d.status, 0) << d.out;
+  EXPECT_EQ(json::parse(run({"ls", dir_ / "run", "--json"}).out).size(), 5U);
+}
+
 TEST_F(DcpImport, WhatDoesNotFitTogetherIsRefusedByName) {
   const auto part = [&](int shard, const std::string& offsets) {
     write(shard, offsets, {{"w", DType::kFloat32, {3, 2}, values_.data()}});
