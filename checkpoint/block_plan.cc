@@ -8,34 +8,6 @@ namespace {
 
 using Stretch = std::pair<int64_t, int64_t>;  // [first, second) of blocks
 
-// The blocks that some demand has an element in, as few stretches.
-std::vector<Stretch> needed_blocks(std::span<const BlockDemand> demands, int64_t block_bytes) {
-  std::vector<Stretch> stretches;
-  for (const BlockDemand& d : demands) {
-    // A gap shorter than a block leaves no block out.
-    d.runs.for_each_span((block_bytes - 1) / d.element_bytes, [&](int64_t begin, int64_t end) {
-      const int64_t first = (d.begin_bytes + begin * d.element_bytes) / block_bytes;
-      const int64_t last = (d.begin_bytes + end * d.element_bytes - 1) / block_bytes;
-      if (!stretches.empty() && stretches.back().first <= first &&
-          first <= stretches.back().second) {
-        stretches.back().second = std::max(stretches.back().second, last + 1);
-      } else {
-        stretches.emplace_back(first, last + 1);
-      }
-    });
-  }
-  std::ranges::sort(stretches);
-  std::vector<Stretch> merged;
-  for (const Stretch& s : stretches) {
-    if (!merged.empty() && s.first <= merged.back().second) {
-      merged.back().second = std::max(merged.back().second, s.second);
-    } else {
-      merged.push_back(s);
-    }
-  }
-  return merged;
-}
-
 class Planner {
  public:
   Planner(std::span<const BlockDemand> demands, const BlockSizes& sizes)
@@ -114,6 +86,33 @@ class Planner {
 };
 
 }  // namespace
+
+std::vector<Stretch> needed_blocks(std::span<const BlockDemand> demands, int64_t block_bytes) {
+  std::vector<Stretch> stretches;
+  for (const BlockDemand& d : demands) {
+    // A gap shorter than a block leaves no block out.
+    d.runs.for_each_span((block_bytes - 1) / d.element_bytes, [&](int64_t begin, int64_t end) {
+      const int64_t first = (d.begin_bytes + begin * d.element_bytes) / block_bytes;
+      const int64_t last = (d.begin_bytes + end * d.element_bytes - 1) / block_bytes;
+      if (!stretches.empty() && stretches.back().first <= first &&
+          first <= stretches.back().second) {
+        stretches.back().second = std::max(stretches.back().second, last + 1);
+      } else {
+        stretches.emplace_back(first, last + 1);
+      }
+    });
+  }
+  std::ranges::sort(stretches);
+  std::vector<Stretch> merged;
+  for (const Stretch& s : stretches) {
+    if (!merged.empty() && s.first <= merged.back().second) {
+      merged.back().second = std::max(merged.back().second, s.second);
+    } else {
+      merged.push_back(s);
+    }
+  }
+  return merged;
+}
 
 std::vector<BlockWindow> plan_blocks(std::span<const BlockDemand> demands,
                                      const BlockSizes& sizes) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "dtensor/checkpoint/box_runs.h"
@@ -34,6 +35,10 @@ struct BlockSizes {
   int64_t block_bytes = 0;
   int64_t most_bytes = 0;  // of a window; at least a block is taken
 };
+
+// The blocks that some demand has an element in, as [first, second), ascending.
+std::vector<std::pair<int64_t, int64_t>> needed_blocks(std::span<const BlockDemand> demands,
+                                                       int64_t block_bytes);
 
 // `demands` by begin_bytes. Windows ascend and do not overlap.
 std::vector<BlockWindow> plan_blocks(std::span<const BlockDemand> demands, const BlockSizes& sizes);

@@ -48,4 +48,7 @@ struct FillResult {
 FillResult fill(std::span<const FillSource> sources, std::span<const FillTarget> targets,
                 std::vector<FillPiece> pieces, const FillOptions& options = {});
 
+// By source, begin_bytes and target.
+void sort_pieces(std::vector<FillPiece>& pieces);
+
 }  // namespace dtensor::checkpoint

@@ -13,9 +13,11 @@
 #include "dtensor/checkpoint/choose.h"
 #include "dtensor/checkpoint/contents.h"
 #include "dtensor/checkpoint/fill.h"
+#include "dtensor/checkpoint/host_group.h"
 #include "dtensor/checkpoint/name_glob.h"
 #include "dtensor/checkpoint/names.h"
 #include "dtensor/checkpoint/safetensors.h"
+#include "dtensor/checkpoint/shared_fill.h"
 #include "dtensor/checkpoint/stored_data.h"
 #include "dtensor/checkpoint/world.h"
 
@@ -68,9 +70,15 @@ class Loader {
     }
   }
 
-  void read() {
+  void read(comm::Comm* host) {
     std::vector<FillSource> sources;
     for (const StoredFile& f : contents_.files) sources.push_back({f.path, f.bytes, f.block_crcs});
+    if (host != nullptr) {
+      bytes_read_ +=
+          shared_fill(*host, sources, targets_, std::move(pieces_), options_.buffer_bytes)
+              .bytes_read;
+      return;
+    }
     const FillOptions options{.buffer_bytes = options_.buffer_bytes,
                               .threads = options_.io_threads};
     bytes_read_ += fill(sources, targets_, std::move(pieces_), options).bytes_read;
@@ -195,7 +203,9 @@ std::optional<int64_t> load(const std::string& run_dir, const State& state,
   world.together([&] { loader.plan(*choice.attempt, std::move(choice.contents)); });
   try {
     world.together([&] { loader.locate(); });
-    world.together([&] { loader.read(); });
+    const auto host =
+        options.reading == Reading::kOncePerHost ? host_group(world, options.host) : nullptr;
+    world.together([&] { loader.read(host.get()); });
   } catch (const CheckpointError& e) {
     // The same words on every rank: rank 0 looks, and tells.
     throw CheckpointError(

@@ -22,6 +22,10 @@ enum class Unexpected : uint8_t { kRefuse, kIgnore };
 // passed over like one that is not complete.
 enum class DataCheck : uint8_t { kWhileReading, kBeforeReading };
 
+// Who reads a block that several ranks of a host need: each of them, or one, which passes it on
+// through the Comm. The second spares a disk that is slower than the Comm.
+enum class Reading : uint8_t { kByEachRank, kOncePerHost };
+
 // What load() did. Of this rank, but for the step and the attempt.
 struct LoadReport {
   int64_t step = 0;
@@ -46,6 +50,8 @@ struct LoadOptions {
   DTypeChange dtypes = DTypeChange::kRefuse;
   Unexpected unexpected = Unexpected::kRefuse;
   DataCheck check = DataCheck::kWhileReading;
+  Reading reading = Reading::kByEachRank;
+  std::string host = {};  // with kOncePerHost: ranks of equal text share; empty: the machine's name
   LoadReport* report = nullptr;  // filled in where given
 };
 

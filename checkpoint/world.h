@@ -23,6 +23,7 @@ class World {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  comm::Comm* comm() const { return root_; }  // nullptr: alone
 
   // The id of the next attempt, equal on all ranks that have called it as often. No message.
   std::string next_attempt_id() const;

@@ -64,6 +64,7 @@ class Reshards {
     }
     from_ = side();
     to_ = side();
+    shared_ = seed % 3 == 2;
   }
 
   void run() {
@@ -133,7 +134,12 @@ class Reshards {
               distribute(Tensor::full(cases_[i].shape, 1, cases_[i].dtype), mesh, layout));
     }
     LoadReport report;
-    EXPECT_EQ(load(run, {.model = bag}, {.io_threads = 1 + comm.rank() % 3, .report = &report}), 1);
+    const LoadOptions options{.buffer_bytes = shared_ ? 3 * kBlock : 16 * kBlock,
+                              .io_threads = 1 + comm.rank() % 3,
+                              .reading = shared_ ? Reading::kOncePerHost : Reading::kByEachRank,
+                              .host = "host" + std::to_string(comm.rank() % 2),
+                              .report = &report};
+    EXPECT_EQ(load(run, {.model = bag}, options), 1);
     double needed = 0;
     int64_t stretches = 0;
     for (size_t i = 0; i < cases_.size(); ++i) {
@@ -193,6 +199,7 @@ class Reshards {
   std::vector<Case> cases_;
   Side from_;
   Side to_;
+  bool shared_ = false;  // the ranks of a host read for each other
 };
 
 // pytorch#103306, pytorch#108869, pytorch#161368, DeepSpeed#1070, pytorch#149640
