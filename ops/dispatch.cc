@@ -144,7 +144,7 @@ const Fix* cheapest(std::span<const Fix> fixes, std::span<const DTensor> inputs)
   return best;
 }
 
-void make_fix(const Fix& fix, std::vector<DTensor>& inputs, CallSite site) {
+void make_fix(const Fix& fix, std::vector<DTensor>& inputs, std::string_view op, CallSite site) {
   const std::vector<DTensor> before = inputs;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (fix.in[i] == before[i].layout()) continue;
@@ -152,7 +152,7 @@ void make_fix(const Fix& fix, std::vector<DTensor>& inputs, CallSite site) {
       if (before[j].impl() == before[i].impl() && fix.in[j] == fix.in[i]) inputs[i] = inputs[j];
     }
     if (inputs[i].layout() == fix.in[i]) continue;
-    inputs[i] = move_for_op(inputs[i], fix.in[i], MoveReason::kAutomatic, site);
+    inputs[i] = move_for_op(inputs[i], fix.in[i], MoveReason::kAutomatic, op, site);
   }
 }
 
@@ -173,7 +173,7 @@ RuleResult place(const OpCall& call, std::vector<DTensor>& inputs) {
     if (!match.mismatch) return match.result;
     const std::vector<Fix> found = fixes(call.rule, in, options);
     if (const Fix* fix = cheapest(found, inputs)) {
-      make_fix(*fix, inputs, call.site);
+      make_fix(*fix, inputs, call.rule.op, call.site);
       in = layouts_of(inputs);
       return apply_rule(call.rule, in, options);
     }
@@ -235,7 +235,7 @@ std::vector<DTensor> run_seen(const OpCall& call, std::span<const DTensor> input
   const RuleResult result = place(call, placed);
   for (size_t i = 0; i < placed.size(); ++i) {
     if (placed[i].layout() == result.in[i]) continue;
-    placed[i] = move_for_op(placed[i], result.in[i], MoveReason::kSilent, call.site);
+    placed[i] = move_for_op(placed[i], result.in[i], MoveReason::kSilent, call.rule.op, call.site);
   }
 
   std::vector<DTensor> outputs;
@@ -315,11 +315,13 @@ DTensor shape_operand(const DTensor& like) {
                  like.mesh());
 }
 
-DTensor move_for_op(const DTensor& t, const Layout& to, MoveReason reason, CallSite site) {
+DTensor move_for_op(const DTensor& t, const Layout& to, MoveReason reason, std::string_view op,
+                    CallSite site) {
   const bool silent = reason == MoveReason::kSilent;
   return redistribute(t, to,
                       MoveOptions{.op = silent ? "silent move" : "automatic move",
                                   .cause = silent ? Cause::kExplicit : Cause::kAutomatic,
+                                  .of = op,
                                   .site = site});
 }
 

@@ -78,9 +78,10 @@ DTensor run_placed(const PlacedCall& call, const DTensor& input);
 // gradients of ops that drop letters.
 DTensor shape_operand(const DTensor& like);
 
-// A move made for an op: silent or automatic. Enters the ledger as such.
+// A move made for an op: silent or automatic. Enters the ledger as such, and for which op.
 enum class MoveReason { kSilent, kAutomatic };
-DTensor move_for_op(const DTensor& t, const Layout& to, MoveReason reason, CallSite site);
+DTensor move_for_op(const DTensor& t, const Layout& to, MoveReason reason, std::string_view op,
+                    CallSite site);
 
 // ArgumentError naming the op where an operand is undefined, or dtypes differ.
 void check_same_dtype(std::string_view op, std::initializer_list<DTensor> inputs);

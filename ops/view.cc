@@ -19,7 +19,7 @@ DTensor move_or_refuse(const std::string& op, const DTensor& a, const RuleMismat
                        std::span<const Fix> fixes, CallSite site) {
   if (Context::current().slot<CurrentPolicy>().policy == RedistributePolicy::kAuto &&
       !fixes.empty()) {
-    return ops::move_for_op(a, fixes.front().in.front(), ops::MoveReason::kAutomatic, site);
+    return ops::move_for_op(a, fixes.front().in.front(), ops::MoveReason::kAutomatic, op, site);
   }
   const Rule rule{.op = op, .letters = {}};
   const DType dtype = a.dtype();

@@ -235,7 +235,8 @@ void BackwardPass::finish_leaf(PendingLeaf state) {
   std::vector<MoveItem> items;
   items.push_back({.local = grad.local_tensor(), .from = grad.layout(), .to = to});
   const int64_t bytes = grad.local_tensor().size_bytes() + 1;  // an empty piece counts as well
-  const MoveOptions options{.op = "leaf", .cause = Cause::kAdjoint, .of = "leaf"};
+  const MoveOptions options{
+      .op = "leaf", .cause = Cause::kAdjoint, .of = "leaf", .site = options_.site};
   resolving_.push_back({state.leaf, to, Move::start(leaf.mesh, std::move(items), options),
                         std::move(before), bytes});
   resolving_bytes_ += bytes;

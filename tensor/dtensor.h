@@ -62,9 +62,10 @@ class DTensor {
   struct BackwardOptions {
     bool defer = false;
     bool retain_graph = false;
+    CallSite site = CallSite::here();  // of what leaves send, in the ledger
   };
   void backward(const BackwardOptions& options);
-  void backward() { backward(BackwardOptions{}); }
+  void backward(CallSite site = CallSite::here()) { backward(BackwardOptions{.site = site}); }
 
   // Takes over another tensor's memory, layout and mesh, in place: every handle of this tensor
   // sees them; gradient and graph are dropped, requires_grad stays. For wrappers that re-place

@@ -43,7 +43,9 @@ struct LedgerEntry {
   int64_t payload_bytes = 0;
   int64_t wire_bytes = 0;
   Cause cause = Cause::kExplicit;
-  std::string of;  // of an adjoint: the op it is the adjoint of, or that wanted the gradient
+  // Of an adjoint: the op it is the adjoint of, or that wanted the gradient. Of an automatic move:
+  // the op that it was made for.
+  std::string of;
   CallSite site;
   int64_t call = 0;   // the Comm call that it moved in
   std::string label;  // a parameter's name, where known

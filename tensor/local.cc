@@ -106,7 +106,7 @@ DTensor from_local(const DTensor& piece, const DeviceMesh& mesh, const Layout& l
   record("from_local", {&piece, 1}, {&out, 1},
          [layout, options](std::span<const DTensor> grads) {
            const DTensor grad = internal::move_grad(grads[0], border(layout, options, "from_local"),
-                                                    "resolve", "from_local", {});
+                                                    "resolve", "from_local", options.site);
            return std::vector<DTensor>{DTensor(grad.local_tensor())};
          },
          {.passes_partial = true});
