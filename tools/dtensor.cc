@@ -20,8 +20,10 @@ constexpr std::array kCommands = {
     Command{"layout", "--shape 11,4 \"dp=2,tp=2:S(0),R\" [--rank R] [--json]",
             "what each rank holds of a tensor", layout_command},
     Command{"plan",
-            "--shape 11,4 [--dtype f32] --from \"dp=2,tp=2:S(0),R\" --to \"x=3:S(1)\" [--rank R]\n"
-            "                [--json | --explain]",
+            "--shape 11,4 [--dtype f32] --from \"dp=2,tp=2:S(0),R\" --to \"x=3:S(1)\"\n"
+            "          [--wire-dtype bf16] [--links dp=25:5,tp=300:2,between=1:20] [--rank R] "
+            "[--json]\n"
+            "          [--explain]",
             "how a tensor goes from one layout to another, and its bytes; --explain draws it",
             plan_command},
     Command{"rules", "[OP] [--json]", "the placements that ops take, proved in tests/ops",
@@ -42,6 +44,8 @@ void print_usage(std::ostream& out) {
   out << "\nLayout text: MESH:PLACEMENTS[;order=DIM:MESH DIMS][;unit=DIM:MESH DIM:U]"
          "[;weights=MESH DIM:W,...]\n"
          "  dp=2,tp=2@3,1,0,2:S(0),S(0);order=0:tp,dp;unit=0:tp:32;weights=tp:2,1\n"
+         "Links: MESH DIM=GB/s:MICROSECONDS,...; with them the plan is the one that takes least "
+         "time.\n"
          "Exit status: 0 what was asked is so, 1 a finding, 2 wrong usage.\n";
 }
 

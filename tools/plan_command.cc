@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -10,6 +12,7 @@
 
 #include "dtensor/base/checked.h"
 #include "dtensor/base/dtype.h"
+#include "dtensor/placement/plan_cost.h"
 #include "dtensor/placement/reshard_plan.h"
 #include "dtensor/tools/options.h"
 #include "dtensor/tools/plan_explain.h"
@@ -25,8 +28,11 @@ constexpr size_t kMaxTableRanks = 64;
 struct Request {
   ReshardPlan plan;
   int64_t element_bytes = 1;
+  CostModel model;
+  int64_t wire_element_bytes = 1;
   std::optional<int> rank;  // the one that is told of
 
+  double seconds() const { return seconds_of(plan, model); }
   int64_t bytes(int64_t elements) const { return checked_mul(elements, element_bytes); }
   std::vector<int> ranks() const { return rank ? std::vector<int>{*rank} : plan.ranks(); }
 };
@@ -65,6 +71,7 @@ Json step_json(const Request& request, const ReshardStep& step) {
   json["from"] = to_string(step.from);
   json["to"] = to_string(step.to);
   json["payload_bytes"] = request.bytes(step.payload);
+  json["seconds"] = seconds_of(step, request.model);
   return json;
 }
 
@@ -100,11 +107,14 @@ std::string json_text(const Request& request) {
   const std::vector<int> ranks = request.ranks();
   Json json = {{"bytes_total", request.bytes(plan.payload())},
                {"bytes_minimum", request.bytes(plan.payload_minimum())},
+               {"wire_bytes", checked_mul(plan.payload(), request.wire_element_bytes)},
+               {"seconds", request.seconds()},
                {"steps", Json::array()},
                {"messages", Json::array()},
                {"ranks", ranks},
                {"sent", Json::array()},
-               {"received", Json::array()}};
+               {"received", Json::array()},
+               {"peak_temporary", Json::array()}};
   for (const ReshardStep& step : plan.steps()) json["steps"].push_back(step_json(request, step));
   for (const BoxMove& move : messages_of(request)) {
     json["messages"].push_back(
@@ -114,6 +124,7 @@ std::string json_text(const Request& request) {
     const RankTraffic traffic = plan.traffic(rank);
     json["sent"].push_back(request.bytes(traffic.sent));
     json["received"].push_back(request.bytes(traffic.received));
+    json["peak_temporary"].push_back(request.bytes(peak_temporary(plan, rank)));
   }
   return json.dump() + "\n";
 }
@@ -130,25 +141,30 @@ std::string table(const Request& request) {
                         crosses ? to_string(step.to) : to_string(step.to.spec()));
   }
   if (plan.steps().empty()) text += "no steps: every rank holds what it will hold\n";
-  text += fmt::format("\n{:>6}{:>16}{:>16}\n", "rank", "sent B", "received B");
+  text += fmt::format("\n{:>6}{:>16}{:>16}{:>16}\n", "rank", "sent B", "received B", "temporary B");
   const std::vector<int> ranks = request.ranks();
   const size_t shown = std::min(ranks.size(), kMaxTableRanks);
   for (size_t i = 0; i < shown; ++i) {
     const RankTraffic traffic = plan.traffic(ranks[i]);
-    text += fmt::format("{:>6}{:>16}{:>16}\n", ranks[i], request.bytes(traffic.sent),
-                        request.bytes(traffic.received));
+    text +=
+        fmt::format("{:>6}{:>16}{:>16}{:>16}\n", ranks[i], request.bytes(traffic.sent),
+                    request.bytes(traffic.received), request.bytes(peak_temporary(plan, ranks[i])));
   }
   if (shown < ranks.size()) {
     text += fmt::format("and {} more ranks; --rank R tells of one\n", ranks.size() - shown);
   }
+  text += "\n";
   if (ranks.size() <= kMaxTableRanks) {
-    text += fmt::format("\n{} messages of boxes{}, {} B in all, least possible {} B\n",
-                        messages_of(request).size(), request.rank ? " of this rank" : "",
-                        request.bytes(plan.payload()), request.bytes(plan.payload_minimum()));
-  } else {
-    text += fmt::format("\n{} B in all, least possible {} B\n", request.bytes(plan.payload()),
-                        request.bytes(plan.payload_minimum()));
+    text += fmt::format("{} messages of boxes{}, ", messages_of(request).size(),
+                        request.rank ? " of this rank" : "");
   }
+  text += fmt::format("{} B in all, least possible {} B", request.bytes(plan.payload()),
+                      request.bytes(plan.payload_minimum()));
+  if (request.wire_element_bytes != request.element_bytes) {
+    text +=
+        fmt::format(", {} B on the wire", checked_mul(plan.payload(), request.wire_element_bytes));
+  }
+  text += fmt::format("; {:.3g} s by the links\n", request.seconds());
   return text;
 }
 
@@ -160,23 +176,70 @@ DType read_dtype(const std::string& name) {
   }
 }
 
+double read_positive(const std::string& text, const std::string& links) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, value);
+  if (read.ec != std::errc{} || read.ptr != end || !(value > 0) || !std::isfinite(value)) {
+    throw UsageError("--links \"" + links + "\": \"" + text + "\" is no positive number");
+  }
+  return value;
+}
+
+// "dp=25:5,between=1:20": GB/s and microseconds of a mesh dim of `from`, and between two meshes.
+Topology read_links(const std::string& text, const MeshLayout& mesh) {
+  Topology topology;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::string part = text.substr(at, end - at);
+    at = end + 1;
+    const size_t sign = part.find('=');
+    const size_t colon = part.find(':');
+    if (sign == std::string::npos || colon == std::string::npos || colon < sign) {
+      throw UsageError("--links \"" + text + "\": \"" + part +
+                       "\" is not MESH DIM=GB/s:MICROSECONDS");
+    }
+    const std::string name = part.substr(0, sign);
+    const Link link{read_positive(part.substr(sign + 1, colon - sign - 1), text) * 1e9,
+                    read_positive(part.substr(colon + 1), text) * 1e-6};
+    if (name == "between") {
+      topology.between_meshes = link;
+      continue;
+    }
+    try {
+      topology.mesh_dims[static_cast<size_t>(mesh.dim(name))] = link;
+    } catch (const ArgumentError& e) {
+      throw UsageError(e.what());
+    }
+  }
+  return topology;
+}
+
 }  // namespace
 
 int plan_command(Arguments arguments, std::ostream& out, std::ostream& err) {
-  const Options options(arguments, {.values = {"shape", "dtype", "from", "to", "rank"},
-                                    .switches = {"json", "explain"}});
+  const Options options(arguments,
+                        {.values = {"shape", "dtype", "wire-dtype", "from", "to", "links", "rank"},
+                         .switches = {"json", "explain"}});
   const Shape shape = read_shape(options.required("shape"));
   const Layout from = read_layout(options.required("from"), shape);
   const Layout to = read_layout(options.required("to"), shape);
   const DType dtype = read_dtype(options.value_or("dtype", "f32"));
+  CostModel model{.element_bytes = size_of(dtype)};
+  const bool by_time = options.has("links");
+  if (by_time) model.topology = read_links(options.required("links"), from.mesh());
+  Request request{by_time ? plan(from, to, model) : plan(from, to),
+                  size_of(dtype),
+                  model,
+                  size_of(read_dtype(options.value_or("wire-dtype", name_of(dtype)))),
+                  {}};
   if (options.has("explain")) {
     if (options.has("json") || options.has("rank")) {
       throw UsageError("--explain is for people: it goes with neither --json nor --rank");
     }
-    out << explain(plan(from, to), dtype);
+    out << explain(request.plan, dtype, model);
     return 0;
   }
-  Request request{plan(from, to), size_of(dtype), {}};
   if (options.has("rank")) {
     const int rank = read_rank(options.required("rank"));
     if (!from.mesh().contains(rank) && !to.mesh().contains(rank)) {

@@ -57,8 +57,8 @@ std::string box_text(const std::optional<Box>& box) {
 
 class Explanation {
  public:
-  Explanation(const ReshardPlan& plan, DType dtype)
-      : plan_(plan), dtype_(dtype), element_bytes_(size_of(dtype)) {}
+  Explanation(const ReshardPlan& plan, DType dtype, const CostModel& model)
+      : plan_(plan), dtype_(dtype), element_bytes_(size_of(dtype)), model_(model) {}
 
   std::string run() {
     const Layout& from = plan_.from();
@@ -74,7 +74,9 @@ class Explanation {
       text += fmt::format("\nafter{}\n", terms_text(to));
       text += draw_mesh(to.mesh(), [&](int rank) { return box_text(to.box_of(rank)); });
     }
-    return text + fmt::format("\n{} B sent in all\n", bytes(plan_.payload()));
+    return text + fmt::format("\n{} B sent in all, least possible {} B, {:.3g} us by the links\n",
+                              bytes(plan_.payload()), bytes(plan_.payload_minimum()),
+                              seconds_of(plan_, model_) * 1e6);
   }
 
  private:
@@ -85,12 +87,13 @@ class Explanation {
     const ReshardStep& step = plan_.steps()[index];
     std::string text =
         fmt::format("\nstep {} of {}: {}", index + 1, plan_.steps().size(), name_of(step.kind));
-    if (step.op && step.kind != StepKind::kLocal) text += fmt::format(" by {}", name_of(*step.op));
+    if (reduces(step)) text += fmt::format(" by {}", name_of(*step.op));
     if (!step.mesh_dims.empty()) {
       text += fmt::format(" over {}", names_of(step.from.mesh(), step.mesh_dims));
     }
     text += step.kind == StepKind::kLocal ? ", no message\n"
-                                          : fmt::format(", {} B\n", bytes(step.payload));
+                                          : fmt::format(", {} B, {:.3g} us\n", bytes(step.payload),
+                                                        seconds_of(step, model_) * 1e6);
     if (step.is_between_meshes()) {
       text += fmt::format("  {} -> {}\n", to_string(step.from), to_string(step.to));
     } else {
@@ -145,6 +148,11 @@ class Explanation {
         return cut_changes(step) + "each rank has a piece for each other one";
       case StepKind::kExchange:
         break;
+    }
+    if (step.op) {
+      return cut_changes(step) +
+             "a rank gets what its group holds of the new box, and the identity "
+             "for the rest";
     }
     if (step.is_between_meshes()) {
       return "the meshes differ: what a rank of the new one lacks comes from one that holds it";
@@ -266,10 +274,13 @@ class Explanation {
   const ReshardPlan& plan_;
   DType dtype_;
   int64_t element_bytes_;
+  const CostModel& model_;
 };
 
 }  // namespace
 
-std::string explain(const ReshardPlan& plan, DType dtype) { return Explanation(plan, dtype).run(); }
+std::string explain(const ReshardPlan& plan, DType dtype, const CostModel& model) {
+  return Explanation(plan, dtype, model).run();
+}
 
 }  // namespace dtensor::tools

@@ -6,11 +6,12 @@
 #include <string>
 
 #include "dtensor/base/dtype.h"
+#include "dtensor/placement/plan_cost.h"
 #include "dtensor/placement/reshard_plan.h"
 
 namespace dtensor::tools {
 
-// Of large meshes and long steps the first ranks and messages are shown.
-std::string explain(const ReshardPlan& plan, DType dtype);
+// Of large meshes and long steps the first ranks and messages are shown. `model` tells the times.
+std::string explain(const ReshardPlan& plan, DType dtype, const CostModel& model = {});
 
 }  // namespace dtensor::tools

@@ -133,6 +133,29 @@ TEST(PlanCommand, TellsOfOneRank) {
             json::parse(R"([{"rank":1,"coordinate":[1],"offset":[3],"size":[2]}])"));
 }
 
+TEST(PlanCommand, TellsTimeMemoryAndBytesOnTheWire) {
+  const std::vector<std::string> pair = {"plan",   "--shape",    "1000,1000",
+                                         "--json", "--from",     "a=2,b=2:P(sum),P(sum)",
+                                         "--to",   "a=2,b=2:R,R"};
+  const json least = json_of(pair);
+  ASSERT_EQ(least["steps"].size(), 1U);
+  EXPECT_EQ(least["wire_bytes"], least["bytes_total"]);
+  // One all-reduce over four ranks: 6 messages of 10 us, and 6 MB received at 10 GB/s.
+  EXPECT_NEAR(least["seconds"].get<double>(), 6 * 10e-6 + 6e6 / 10e9, 1e-9);
+  EXPECT_EQ(least["steps"][0]["seconds"], least["seconds"]);
+  EXPECT_EQ(least["peak_temporary"].size(), 4U);
+
+  auto by_time = pair;
+  by_time.insert(by_time.end(), {"--links", "a=1:50,b=300:2", "--wire-dtype", "bf16"});
+  const json fast = json_of(by_time);  // little over the slow link a
+  EXPECT_EQ(fast["steps"].size(), 3U);
+  EXPECT_EQ(fast["wire_bytes"], fast["bytes_total"].get<int64_t>() / 2);
+  double seconds = 0;
+  for (const json& step : fast["steps"]) seconds += step["seconds"].get<double>();
+  EXPECT_NEAR(fast["seconds"].get<double>(), seconds, 1e-12);
+  EXPECT_LT(seconds, 6 * 50e-6 + 6e6 / 1e9) << "as one all-reduce over the slowest link";
+}
+
 TEST(PlanCommand, ExplainDrawsTheMeshAndTheMoves) {
   const auto plan = dtensor_program({"plan", "--explain", "--shape", "6,5", "--from",
                                      "dp=2,tp=2:P(sum),S(0)", "--to", "dp=2,tp=2:R,R"});
@@ -146,7 +169,7 @@ before: rank and what it holds; each holds a term of the sum over dp
   dp 0  0: [0:3,0:5]  1: [3:6,0:5]
   dp 1  2: [0:3,0:5]  3: [3:6,0:5]
 
-step 1 of 2: all_reduce by sum over dp, 240 B
+step 1 of 2: all_reduce by sum over dp, 240 B, 20 us
   [dp:P(sum), tp:S(0)] -> [dp:R, tp:S(0)]
   why: each rank of a group will hold the whole sum of their terms; before other moves, so that these send the value once and not each term
   groups {0,2} {1,3}
@@ -157,7 +180,7 @@ step 1 of 2: all_reduce by sum over dp, 240 B
   dp 0  0: [0:3,0:5]  1: [3:6,0:5]
   dp 1  2: [0:3,0:5]  3: [3:6,0:5]
 
-step 2 of 2: all_gather over tp, 240 B
+step 2 of 2: all_gather over tp, 240 B, 10 us
   [dp:R, tp:S(0)] -> [dp:R, tp:R]
   why: each rank of a group has a part of what all of them will hold
   groups {0,1} {2,3}
@@ -170,7 +193,7 @@ step 2 of 2: all_gather over tp, 240 B
   dp 0  0: [0:6,0:5]  1: [0:6,0:5]
   dp 1  2: [0:6,0:5]  3: [0:6,0:5]
 
-480 B sent in all
+480 B sent in all, least possible 480 B, 30 us by the links
 )");
 }
 
@@ -268,6 +291,15 @@ TEST(Dtensor, ExitStatusTellsWrongUsageFromAFinding) {
       status({"plan", "--shape", "4", "--from", "x=2:R", "--to", "x=2:R", "--explain", "--json"},
              "--explain"),
       2);
+  const auto links = [](const char* text) {
+    return std::vector<std::string>{"plan", "--shape", "4",       "--from", "x=2:R",
+                                    "--to", "x=2:R",   "--links", text};
+  };
+  EXPECT_EQ(status(links("x=3"), "MICROSECONDS"), 2);
+  EXPECT_EQ(status(links("x=-3:1"), "\"-3\" is no positive number"), 2);
+  EXPECT_EQ(status(links("x=3:1s"), "\"1s\" is no positive number"), 2);
+  EXPECT_EQ(status(links("y=3:1"), "\"y\""), 2);
+  EXPECT_EQ(status(links("x=3:1,"), "MICROSECONDS"), 2);
   EXPECT_EQ(status({"layout", "--shape", "4", "x=2:R", "--rank", "-1"}, "rank -1"), 2);
   EXPECT_EQ(status({"layout", "--shape", "4", "x=2:R", "--rank", "one"}, "a rank"), 2);
   EXPECT_EQ(status({"layout", "--shape", "4", "x=2:R", "--rank", "2"}, "not in the mesh"), 2);

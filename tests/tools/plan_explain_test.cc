@@ -21,7 +21,7 @@ struct Sums {
 };
 
 Sums sums_of(const std::string& text) {
-  static const std::regex kStep("^step \\d+ of \\d+: .*, (\\d+) B$");
+  static const std::regex kStep("^step \\d+ of \\d+: .*, (\\d+) B, .* us$");
   static const std::regex kLocal("^step \\d+ of \\d+: local, no message$");
   static const std::regex kMessage("^    \\d+ -> \\d+  \\[.*\\], (\\d+) B$");
   static const std::regex kTerm("^    \\{([\\d,]+)\\} -> \\d+  .*, (\\d+) B a term$");
