@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxMessages = 2'000'000;  // they may be the square of the ranks
+constexpr size_t kMaxMessages = 1 << 20;  // they may be the square of the ranks
 constexpr size_t kMaxTableRanks = 64;
 
 struct Request {
