@@ -116,6 +116,7 @@ std::vector<int> holders(const Layout& layout, const Shape& index) {
 std::vector<int> replicas(const Layout& layout, int rank) {
   const Box box = layout.box_of(rank);
   std::vector<Range> targets;
+  targets.reserve(static_cast<size_t>(layout.ndim()));
   for (int d = 0; d < box.offset.ndim(); ++d) {
     targets.push_back({box.offset[d], box.offset[d] + box.size[d]});
   }

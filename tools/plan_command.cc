@@ -181,7 +181,7 @@ double read_positive(const std::string& text, const std::string& links) {
   const char* const end = text.data() + text.size();
   const auto read = std::from_chars(text.data(), end, value);
   if (read.ec != std::errc{} || read.ptr != end || !(value > 0) || !std::isfinite(value)) {
-    throw UsageError("--links \"" + links + "\": \"" + text + "\" is no positive number");
+    throw UsageError(fmt::format("--links \"{}\": \"{}\" is no positive number", links, text));
   }
   return value;
 }
@@ -196,8 +196,8 @@ Topology read_links(const std::string& text, const MeshLayout& mesh) {
     const size_t sign = part.find('=');
     const size_t colon = part.find(':');
     if (sign == std::string::npos || colon == std::string::npos || colon < sign) {
-      throw UsageError("--links \"" + text + "\": \"" + part +
-                       "\" is not MESH DIM=GB/s:MICROSECONDS");
+      throw UsageError(
+          fmt::format("--links \"{}\": \"{}\" is not MESH DIM=GB/s:MICROSECONDS", text, part));
     }
     const std::string name = part.substr(0, sign);
     const Link link{read_positive(part.substr(sign + 1, colon - sign - 1), text) * 1e9,
