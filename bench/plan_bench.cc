@@ -43,6 +43,8 @@ BENCHMARK_CAPTURE(NewPlan, all_reduce, "P(sum),P(sum)", "R,R", Shape{4096, 4096}
 BENCHMARK_CAPTURE(NewPlan, reduce_and_gather, "P(sum),S(0)", "S(0),R", Shape{4097, 4099});
 BENCHMARK_CAPTURE(NewPlan, reduce_and_move, "S(0),P(sum)", "S(1),S(1)", Shape{4097, 4099});
 BENCHMARK_CAPTURE(NewPlan, slice_beside_reduce, "P(sum),R", "R,S(0)", Shape{4097, 4099});
+BENCHMARK_CAPTURE(NewPlan, to_partial_beside_gather, "S(0),R", "R,P(sum)", Shape{4097, 4099});
+BENCHMARK_CAPTURE(NewPlan, exchange_partial, "P(sum),S(0)", "S(0),P(sum)", Shape{4097, 4099});
 
 // A plan on a mesh of 65,536 ranks and the messages of one of them.
 void OneRankOf65536(State& state, const std::string& from,

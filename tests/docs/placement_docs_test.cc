@@ -6,6 +6,7 @@
 
 #include "dtensor/placement/holders.h"
 #include "dtensor/placement/layout.h"
+#include "dtensor/placement/plan_cost.h"
 #include "dtensor/placement/reshard_plan.h"
 
 namespace dtensor {
@@ -71,6 +72,22 @@ void a_plan_tells_its_steps_and_bytes() {
   EXPECT_EQ(moves.payload_minimum(), 120);
 }
 TEST(PlacementDocs, APlanTellsItsStepsAndBytes) { a_plan_tells_its_steps_and_bytes(); }
+
+void a_slow_link_carries_the_parts_only() {
+  const MeshLayout mesh({{"node", 2}, {"gpu", 8}});
+  const Layout from(mesh, {1 << 20}, {Partial(), Partial()});
+  const Layout to = Layout::replicated(mesh, {1 << 20});
+  EXPECT_EQ(plan(from, to).steps().size(), 1U);  // one all-reduce over 16
+  CostModel model;
+  model.topology.mesh_dims[0] = {.bytes_per_second = 10e9, .latency_seconds = 10e-6};
+  model.topology.mesh_dims[1] = {.bytes_per_second = 200e9, .latency_seconds = 2e-6};
+  const ReshardPlan fast = plan(from, to, model);
+  ASSERT_EQ(fast.steps().size(), 3U);
+  EXPECT_EQ(fast.steps()[1].kind, StepKind::kAllReduce);  // of an eighth, over the nodes
+  EXPECT_EQ(fast.payload(), plan(from, to).payload());
+  EXPECT_LT(seconds_of(fast, model), seconds_of(plan(from, to), model) / 2);
+}
+TEST(PlacementDocs, ASlowLinkCarriesThePartsOnly) { a_slow_link_carries_the_parts_only(); }
 
 }  // namespace
 }  // namespace dtensor
