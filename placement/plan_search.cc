@@ -226,15 +226,6 @@ std::vector<Path> paths_to_partial(const PathBuilder& builder, const Layout& fro
     builder.add_fill(path, wanted, to, Fill::kLast);
     all.push_back(std::move(path));
   }
-  const Layout filled = with_all(from, cut, Partial(op));
-  if (!builder.contains(filled, from)) return all;  // inner levels begin elsewhere then
-  for (Path& rest : paths_between(builder, filled, wanted)) {
-    Path path;
-    builder.add_fill(path, from, filled, Fill::kFirst);
-    path.add(std::move(rest));
-    builder.add_fill(path, wanted, to, Fill::kLast);
-    all.push_back(std::move(path));
-  }
   return all;
 }
 
