@@ -1,6 +1,7 @@
 #include "dtensor/placement/plan_search.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <tuple>
 #include <utility>
 
@@ -45,11 +46,16 @@ std::vector<int> cut_otherwise(const Layout& from, const Layout& to) {
   return dims;
 }
 
+// Of bounds on the payload of ways that are of interest: all of them, or those of least payload.
+constexpr int64_t kAll = INT64_MAX;
+constexpr int64_t kLeast = INT64_MAX - 1;
+
 // P -> R and P -> S together with other moves.
 class ReductionSearch {
  public:
-  ReductionSearch(const PathBuilder& builder, const Layout& from, const Layout& to)
-      : builder_(builder), from_(from), to_(to), mesh_dims_(resolved(from, to)) {}
+  // Ways that send more than `most`, or than another way, may be left out.
+  ReductionSearch(const PathBuilder& builder, const Layout& from, const Layout& to, int64_t most)
+      : builder_(builder), from_(from), to_(to), mesh_dims_(resolved(from, to)), most_(most) {}
 
   // The ways to resolve first and move then, or to move first.
   std::vector<Path> all() {
@@ -122,7 +128,9 @@ class ReductionSearch {
     Path path;
     builder_.add_local(path, from_, start);
     builder_.add_reduction(path, start, middle, mesh_dims_);
+    if (path.payload > most_) return;
     path.add(builder_.movement(middle, to_));
+    if (most_ != kAll) most_ = std::min(most_, path.payload);
     paths_.push_back(std::move(path));
   }
 
@@ -145,13 +153,15 @@ class ReductionSearch {
   const Layout& from_;
   const Layout& to_;
   std::vector<int> mesh_dims_;
+  int64_t most_;
   std::vector<Path> paths_;
 };
 
 // Paths to a layout that has no Partial mesh dim that `from` does not have.
-std::vector<Path> paths_between(const PathBuilder& builder, const Layout& from, const Layout& to) {
+std::vector<Path> paths_between(const PathBuilder& builder, const Layout& from, const Layout& to,
+                                int64_t most) {
   if (resolved(from, to).empty()) return {builder.movement(from, to)};
-  return ReductionSearch(builder, from, to).all();
+  return ReductionSearch(builder, from, to, most).all();
 }
 
 bool becomes_partial(const Layout& from, const Layout& to, int m) {
@@ -176,65 +186,68 @@ Layout before_partial(const Layout& from, const Layout& to) {
 }
 
 // R -> P last. S -> P last, where that is free; else before or after what else is to be done.
-std::vector<Path> paths_to_partial(const PathBuilder& builder, const Layout& from,
-                                   const Layout& to) {
-  using Fill = PathBuilder::Fill;
-  std::vector<Path> all;
-  const Layout before = before_partial(from, to);
-  for (Path& path : paths_between(builder, from, before)) {
-    builder.add_fill(path, before, to, Fill::kLast);
-    all.push_back(std::move(path));
-  }
-  std::vector<int> cut;  // S -> P
-  for (int m = 0; m < from.mesh().ndim(); ++m) {
-    if (cuts(from, m) && to.placement(m).is_partial()) cut.push_back(m);
-  }
-  const bool free = std::ranges::any_of(all, [](const Path& p) { return p.payload == 0; });
-  if (cut.empty() || free) return all;
-  const PartialOp op = to.spec().partial_op();
-  const Layout wanted = with_all(before, cut, Partial(op));
-  const std::vector<int> reduced = resolved(from, to);
-  if (reduced.empty()) {
-    Path path;
-    builder.add_terms(path, from, wanted, cut);
-    builder.add_fill(path, wanted, to, Fill::kLast);
-    all.push_back(std::move(path));
-    return all;
-  }
-  for (int d = 0; d < from.ndim(); ++d) {
-    const Layout other = with_all(with_all(before, cut, Replicate()), cut, Shard(d));
-    for (Path& path : paths_between(builder, from, other)) {
-      builder.add_fill(path, other, to, Fill::kLast);
-      all.push_back(std::move(path));
+class PartialSearch {
+ public:
+  PartialSearch(const PathBuilder& builder, const Layout& from, const Layout& to, int64_t most)
+      : builder_(builder), from_(from), to_(to), most_(most) {}
+
+  std::vector<Path> all() {
+    const Layout before = before_partial(from_, to_);
+    by_way_of(before);
+    std::vector<int> cut;  // S -> P
+    for (int m = 0; m < from_.mesh().ndim(); ++m) {
+      if (cuts(from_, m) && to_.placement(m).is_partial()) cut.push_back(m);
     }
+    const bool free = std::ranges::any_of(paths_, [](const Path& p) { return p.payload == 0; });
+    if (cut.empty() || free) return std::move(paths_);
+    const Layout wanted = with_all(before, cut, Partial(to_.spec().partial_op()));
+    const std::vector<int> reduced = resolved(from_, to_);
+    if (reduced.empty()) {
+      by_terms({}, from_, wanted, cut);
+      return std::move(paths_);
+    }
+    for (int d = -1; d < from_.ndim(); ++d) {
+      const Layout whole = with_all(from_, reduced, d < 0 ? Replicate() : Shard(d));
+      Path path;
+      builder_.add_reduction(path, from_, whole, reduced);
+      if (path.payload <= most_) by_terms(std::move(path), whole, wanted, cut);
+    }
+    for (int d = 0; d < from_.ndim(); ++d) {
+      by_way_of(with_all(with_all(before, cut, Replicate()), cut, Shard(d)));
+    }
+    return std::move(paths_);
   }
-  for (int d = -1; d < from.ndim(); ++d) {
-    const Layout whole = with_all(from, reduced, d < 0 ? Replicate() : Shard(d));
-    Path path;
-    builder.add_reduction(path, from, whole, reduced);
-    builder.add_terms(path, whole, wanted, cut);
-    builder.add_fill(path, wanted, to, Fill::kLast);
-    all.push_back(std::move(path));
+
+ private:
+  void add(Path path, const Layout& layout) {
+    builder_.add_fill(path, layout, to_, PathBuilder::Fill::kLast);
+    if (most_ != kAll) most_ = std::min(most_, path.payload);
+    paths_.push_back(std::move(path));
   }
-  // Terms of the one kind and of the other at one time are of one op.
-  if (from.spec().partial_op() != op) return all;
-  const Layout terms = with_all(wanted, reduced, Partial(op));
-  for (Path& rest : paths_between(builder, terms, wanted)) {
-    Path path;
-    builder.add_terms(path, from, terms, cut);
-    path.add(std::move(rest));
-    builder.add_fill(path, wanted, to, Fill::kLast);
-    all.push_back(std::move(path));
+  void by_way_of(const Layout& before) {
+    for (Path& path : paths_between(builder_, from_, before, most_)) add(std::move(path), before);
   }
-  return all;
-}
+  // After `path`, which leads to `layout`.
+  void by_terms(Path path, const Layout& layout, const Layout& wanted,
+                const std::vector<int>& cut) {
+    builder_.add_terms(path, layout, wanted, cut);
+    add(std::move(path), wanted);
+  }
+
+  const PathBuilder& builder_;
+  const Layout& from_;
+  const Layout& to_;
+  int64_t most_;
+  std::vector<Path> paths_;
+};
 
 }  // namespace
 
 Path find_path(const PathBuilder& builder, const Layout& from, const Layout& to,
                const CostModel* model) {
-  std::vector<Path> paths = to.spec().has_partial() ? paths_to_partial(builder, from, to)
-                                                    : paths_between(builder, from, to);
+  const int64_t most = model == nullptr ? kLeast : kAll;
+  std::vector<Path> paths = to.spec().has_partial() ? PartialSearch(builder, from, to, most).all()
+                                                    : paths_between(builder, from, to, most);
   if (model == nullptr) {
     return *std::ranges::min_element(
         paths, {}, [](const Path& p) { return std::pair(p.payload, p.messages()); });
