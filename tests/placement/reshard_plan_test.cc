@@ -17,8 +17,14 @@ namespace {
 using test::all_layouts;
 using test::Tally;
 
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__)
 constexpr int kSamples = 500;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+constexpr int kSamples = 500;
+#else
+constexpr int kSamples = 4000;
+#endif
 #else
 constexpr int kSamples = 4000;
 #endif
