@@ -230,34 +230,44 @@ class CommonSum {
     for (const int m : order_) coordinates *= mesh_.size(m);
     remembers_ = order_.size() > 1 && coordinates > kFew;
     known_.clear();
-    State begin{};
-    return descend(0, begin);
+    State state = begin();
+    return descend(0, state);
   }
 
-  // How far a layout's levels of a tensor dim are gone down, by layout and tensor dim.
+  // How far a layout's levels of a tensor dim are gone down; by tensor dim of the component and by
+  // layout.
   struct Chain {
-    Range range{0, -1};  // not begun
+    Range range;
     size_t next = 0;
   };
   using State = std::array<Chain, kMaxLayouts * kMaxDims>;
 
-  Chain& chain(State& state, size_t layout, int d) const {
-    Chain& c = state[layout * index(shape_.ndim()) + index(d)];
-    if (c.range.end < 0) c.range = {0, shape_[d]};
-    return c;
+  State begin() const {
+    State state;
+    for (size_t k = 0; k < dims_in_.size(); ++k) {
+      for (size_t i = 0; i < layouts_.size(); ++i) {
+        state[k * layouts_.size() + i].range = {0, shape_[dims_in_[k]]};
+      }
+    }
+    return state;
+  }
+  Chain& chain(State& state, size_t layout, size_t k) const {
+    return state[k * layouts_.size() + layout];
   }
 
   // What the layouts have in common of a tensor dim, as far as it is known.
-  Range common_of(State& state, int d) const {
-    Range all{0, shape_[d]};
-    for (size_t i = 0; i < layouts_.size(); ++i) all = common(all, chain(state, i, d).range);
+  Range common_of(State& state, size_t k) const {
+    Range all = chain(state, 0, k).range;
+    for (size_t i = 1; i < layouts_.size(); ++i) all = common(all, chain(state, i, k).range);
     return all;
   }
 
   int64_t descend(size_t i, State& state) {
     if (i == order_.size()) {
       int64_t product = 1;
-      for (const int d : dims_in_) product = checked_mul(product, common_of(state, d).size());
+      for (size_t k = 0; k < dims_in_.size(); ++k) {
+        product = checked_mul(product, common_of(state, k).size());
+      }
       return product;
     }
     if (!remembers_) return sum_over(i, state);
@@ -272,7 +282,8 @@ class CommonSum {
     int64_t sum = 0;
     for (int c = first; c < last; ++c) {
       count(visited_);
-      State next = state;
+      State next;
+      std::copy_n(state.begin(), dims_in_.size() * layouts_.size(), next.begin());
       at_[m] = c;
       set_.add(m);
       if (advance(next)) sum = checked_add(sum, descend(i + 1, next));
@@ -286,13 +297,13 @@ class CommonSum {
   std::vector<int64_t> key_of(size_t i, State& state) {
     std::vector<int64_t> key{static_cast<int64_t>(i)};
     MeshDimSet waiting;
-    for (const int d : dims_in_) {
-      const int64_t begin = chain(state, 0, d).range.begin;
+    for (size_t q = 0; q < dims_in_.size(); ++q) {
+      const int64_t begin = chain(state, 0, q).range.begin;
       for (size_t l = 0; l < layouts_.size(); ++l) {
-        const Chain& c = chain(state, l, d);
+        const Chain& c = chain(state, l, q);
         key.push_back(c.range.begin - begin);
         key.push_back(c.range.size());
-        const auto levels = layouts_[l]->spec().levels(d);
+        const auto levels = layouts_[l]->spec().levels(dims_in_[q]);
         for (size_t k = c.next; k < levels.size(); ++k) waiting.add(levels[k].mesh_dim);
       }
     }
@@ -306,11 +317,11 @@ class CommonSum {
   // chain, those whose parts meet what is common so far.
   std::pair<int, int> candidates(State& state, int m) {
     std::pair<int, int> parts{0, mesh_.size(m)};
-    for (const int d : dims_in_) {
-      const Range all = common_of(state, d);
+    for (size_t k = 0; k < dims_in_.size(); ++k) {
+      const Range all = common_of(state, k);
       for (size_t i = 0; i < layouts_.size(); ++i) {
-        const auto levels = layouts_[i]->spec().levels(d);
-        const Chain& c = chain(state, i, d);
+        const auto levels = layouts_[i]->spec().levels(dims_in_[k]);
+        const Chain& c = chain(state, i, k);
         if (c.next == levels.size() || levels[c.next].mesh_dim != m) continue;
         if (all == c.range) continue;  // all parts do
         parts.first =
@@ -324,16 +335,16 @@ class CommonSum {
 
   // Goes down where the next level's mesh dim is set. False where nothing is common any more.
   bool advance(State& state) {
-    for (const int d : dims_in_) {
+    for (size_t k = 0; k < dims_in_.size(); ++k) {
       for (size_t i = 0; i < layouts_.size(); ++i) {
-        const auto levels = layouts_[i]->spec().levels(d);
-        Chain& c = chain(state, i, d);
+        const auto levels = layouts_[i]->spec().levels(dims_in_[k]);
+        Chain& c = chain(state, i, k);
         while (c.next < levels.size() && set_.contains(levels[c.next].mesh_dim)) {
           c.range = part(mesh_, c.range, levels[c.next], at_[levels[c.next].mesh_dim]);
           ++c.next;
         }
       }
-      if (common_of(state, d).empty()) return false;
+      if (common_of(state, k).empty()) return false;
     }
     return true;
   }

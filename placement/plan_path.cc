@@ -159,8 +159,13 @@ std::vector<int> in_shard_order(const Layout& layout, const std::vector<int>& me
 }
 
 int64_t PathBuilder::held(const Layout& a) const {
-  const std::array<const Layout*, 1> all{&a};
-  return common_elements(all, pinned_, visited_);
+  // A cut deals every element out once.
+  int64_t all = a.shape().numel();
+  for (int m = 0; m < a.mesh().ndim(); ++m) {
+    if (!a.placement(m).is_shard() && !pinned_.contains(m))
+      all = checked_mul(all, a.mesh().size(m));
+  }
+  return all;
 }
 int64_t PathBuilder::held(const Layout& a, const Layout& b) const {
   const std::array<const Layout*, 2> all{&a, &b};
@@ -172,7 +177,7 @@ int64_t PathBuilder::held(const Layout& a, const Layout& b, const Layout& c) con
 }
 
 bool PathBuilder::contains(const Layout& outer, const Layout& inner) const {
-  return held(outer, inner) == held(inner);
+  return outer == inner || held(outer, inner) == held(inner);
 }
 
 ReshardStep PathBuilder::step(StepKind kind, const Layout& from, const Layout& to) const {
@@ -186,7 +191,7 @@ ReshardStep PathBuilder::step(StepKind kind, const Layout& from, const Layout& t
 }
 
 void PathBuilder::add_local(Path& path, const Layout& from, const Layout& to) const {
-  if (held(from) != held(to)) path.add(step(StepKind::kLocal, from, to));
+  if (!(from == to) && held(from) != held(to)) path.add(step(StepKind::kLocal, from, to));
 }
 
 void PathBuilder::add_fill(Path& path, const Layout& from, const Layout& to, Fill when) const {

@@ -193,27 +193,27 @@ class PartialSearch {
 
   std::vector<Path> all() {
     const Layout before = before_partial(from_, to_);
-    by_way_of(before);
     std::vector<int> cut;  // S -> P
     for (int m = 0; m < from_.mesh().ndim(); ++m) {
       if (cuts(from_, m) && to_.placement(m).is_partial()) cut.push_back(m);
     }
-    const bool free = std::ranges::any_of(paths_, [](const Path& p) { return p.payload == 0; });
-    if (cut.empty() || free) return std::move(paths_);
-    const Layout wanted = with_all(before, cut, Partial(to_.spec().partial_op()));
     const std::vector<int> reduced = resolved(from_, to_);
-    if (reduced.empty()) {
-      by_terms({}, from_, wanted, cut);
+    if (cut.empty() || reduced.empty()) {
+      by_way_of(before);
+      const bool free = std::ranges::any_of(paths_, [](const Path& p) { return p.payload == 0; });
+      if (!cut.empty() && !free) by_terms({}, from_, without(before, cut), cut);
       return std::move(paths_);
     }
     for (int d = -1; d < from_.ndim(); ++d) {
       const Layout whole = with_all(from_, reduced, d < 0 ? Replicate() : Shard(d));
       Path path;
       builder_.add_reduction(path, from_, whole, reduced);
-      if (path.payload <= most_) by_terms(std::move(path), whole, wanted, cut);
+      if (path.payload <= most_) by_terms(std::move(path), whole, without(before, cut), cut);
     }
+    by_way_of(before);
     for (int d = 0; d < from_.ndim(); ++d) {
-      by_way_of(with_all(with_all(before, cut, Replicate()), cut, Shard(d)));
+      const Layout other = with_all(with_all(before, cut, Replicate()), cut, Shard(d));
+      if (!(other == before)) by_way_of(other);
     }
     return std::move(paths_);
   }
@@ -223,6 +223,9 @@ class PartialSearch {
     builder_.add_fill(path, layout, to_, PathBuilder::Fill::kLast);
     if (most_ != kAll) most_ = std::min(most_, path.payload);
     paths_.push_back(std::move(path));
+  }
+  Layout without(const Layout& before, const std::vector<int>& cut) const {
+    return with_all(before, cut, Partial(to_.spec().partial_op()));
   }
   void by_way_of(const Layout& before) {
     for (Path& path : paths_between(builder_, from_, before, most_)) add(std::move(path), before);
