@@ -115,6 +115,7 @@ class HolderSearch {
 // as all mesh dims that cut it are set, and where that is nothing, so is the product.
 class CommonSum {
   static constexpr size_t kMaxLayouts = 3;
+  static constexpr int kFewParts = 8;
   static constexpr int64_t kFew = 256;  // coordinates that are gone through faster than remembered
 
  public:
@@ -317,6 +318,7 @@ class CommonSum {
   // chain, those whose parts meet what is common so far.
   std::pair<int, int> candidates(State& state, int m) {
     std::pair<int, int> parts{0, mesh_.size(m)};
+    if (parts.second <= kFewParts) return parts;  // faster than to search
     for (size_t k = 0; k < dims_in_.size(); ++k) {
       const Range all = common_of(state, k);
       for (size_t i = 0; i < layouts_.size(); ++i) {

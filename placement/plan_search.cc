@@ -77,8 +77,10 @@ class ReductionSearch {
     const Layout moved = with_all(to_, mesh_dims_, Partial(from_.spec().partial_op()));
     if (builder_.contains(moved, to_)) {
       Path path = builder_.movement(from_, moved);
-      path.add(inside(moved));
-      paths_.push_back(std::move(path));
+      if (path.payload <= most_) {
+        path.add(inside(moved));
+        paths_.push_back(std::move(path));
+      }
     }
     return std::move(paths_);
   }
@@ -119,12 +121,15 @@ class ReductionSearch {
     Path path;
     builder_.add_local(path, from_, have);
     builder_.add_reduction(path, have, together, mesh_dims_, have);
+    if (path.payload > most_) return;
     if (builder_.add_exchange_within(path, together, to_, group, have)) {
       paths_.push_back(std::move(path));
     }
   }
 
   void by_way_of(const Layout& start, const Layout& middle) {
+    if (std::ranges::find(seen_, middle) != seen_.end()) return;
+    seen_.push_back(middle);
     Path path;
     builder_.add_local(path, from_, start);
     builder_.add_reduction(path, start, middle, mesh_dims_);
@@ -154,6 +159,7 @@ class ReductionSearch {
   const Layout& to_;
   std::vector<int> mesh_dims_;
   int64_t most_;
+  std::vector<Layout> seen_;  // middles
   std::vector<Path> paths_;
 };
 
