@@ -218,6 +218,22 @@ TEST(ReshardCases, ToPartialBesideAMoveOnlyCoordinate0TakesPart) {
   EXPECT_EQ(plan_of("a=2,b=3:S(0),R", "a=2,b=3:R,P(max)", {6}).payload(), 18);
 }
 
+// S -> P beside another move: every term takes what the ranks at its coordinate hold.
+TEST(ReshardCases, TermsTakeWhatTheirCoordinateHolds) {
+  EXPECT_EQ(steps("S(0),R", "P(sum),S(0)", {5}), "local");
+  EXPECT_TRUE(plan_of("a=2,b=2:S(0),R", "a=2,b=2:P(sum),S(1)", {4, 6}).is_free());
+  const auto made = plan_of("a=2,b=2:S(0),S(1)", "a=2,b=2:P(max),S(0)", {4, 6});
+  EXPECT_EQ(steps(made), "exchange b");
+  EXPECT_EQ(made.payload(), made.payload_minimum());
+  ASSERT_EQ(made.steps()[0].op, PartialOp::kMax);
+  const RankStep mine = made.rank_step(0, 0);  // rows 0 and 1 of both: of a = 0 these are all
+  EXPECT_EQ(mine.keep, (std::vector<Box>{{{0, 0}, {2, 3}}}));
+  EXPECT_EQ(mine.receive, (std::vector<RankPiece>{{1, {{0, 3}, {2, 3}}, 1}}));
+  EXPECT_FALSE(mine.fill_identity);
+  EXPECT_TRUE(made.rank_step(0, 1).fill_identity);  // wants rows 2 and 3, which a = 1 holds
+  EXPECT_TRUE(made.rank_step(0, 1).receive.empty());
+}
+
 // Where one rank of each group has it all.
 TEST(ReshardCases, AGatherFromOneRankIsABroadcast) {
   EXPECT_EQ(steps(plan_of("x=4:S(0)", "x=4:R", {1, 6})), "broadcast x");
