@@ -1,8 +1,8 @@
 // Move: runs ReshardPlans on local tensors, below autograd, on one mesh or between two. A list of
 // tensors moves in one Comm call per step where their plans have the same kinds of steps on the
-// same groups (all-reduces are one call each); dtypes may differ. Works on the tensors' memory
-// where it can: nothing is packed where the pieces that a rank sends or receives lie one after the
-// other.
+// same groups (three all-reduces or more in two calls, a reduce-scatter and an all-gather); dtypes
+// may differ. Works on the tensors' memory where it can: nothing is packed where the pieces that a
+// rank sends or receives lie one after the other.
 //
 // With a wire dtype what communicates is cast before the first collective of its plan, and the
 // result cast back. So every element of the result was rounded to the wire dtype once, whether it

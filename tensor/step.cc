@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "dtensor/base/error.h"
@@ -12,6 +13,10 @@ namespace {
 
 using comm::Buffer;
 using comm::ConstBuffer;
+
+// A Comm has no all-reduce of a list. From this many tensors on the two calls that an all-reduce
+// consists of, which have, are fewer than one for each.
+constexpr size_t kListOfAllReduces = 3;
 
 Buffer buffer_of(const Tensor& t) {
   return Buffer{t.raw(), t.numel(), t.dtype(), t.device(), t.storage()};
@@ -109,7 +114,8 @@ bool aliases(const RankStep& mine) {
 }
 
 int calls_of(StepKind kind, size_t items) {
-  return kind == StepKind::kAllReduce ? static_cast<int>(items) : 1;
+  const bool one_by_one = kind == StepKind::kAllReduce && items < kListOfAllReduces;
+  return one_by_one ? static_cast<int>(items) : 1;
 }
 
 Tensor run_local(const StepItem& item) {
@@ -220,11 +226,36 @@ void CommStep::reduce_scatter(comm::Comm& comm, const comm::CallOptions& options
 }
 
 void CommStep::all_reduce(comm::Comm& comm, const comm::CallOptions& options) {
+  if (items_.size() >= kListOfAllReduces) return all_reduce_list(comm, options);
   for (size_t i = 0; i < items_.size(); ++i) {
     works_.push_back(comm.all_reduce(const_buffer_of(items_[i].in.contiguous()),
                                      buffer_of(results_[i]), reduce_op(*items_[i].step->op),
                                      options));
   }
+}
+
+// A reduce-scatter to each rank's segment of the results, and, once that is through, an all-gather
+// of the segments in place. The same bits as an all-reduce of each, and the same bytes.
+void CommStep::all_reduce_list(comm::Comm& comm, const comm::CallOptions& options) {
+  std::vector<ConstBuffer> in;
+  std::vector<Buffer> mine;
+  std::vector<Buffer> all;
+  std::vector<comm::Segments> segments;
+  for (size_t i = 0; i < items_.size(); ++i) {
+    in.push_back(const_buffer_of(items_[i].in.contiguous()));
+    all.push_back(buffer_of(results_[i]));
+    segments.push_back(comm::Segments::even(all.back().count, comm.size()));
+    const comm::Segments& cut = segments.back();
+    mine.push_back(buffer_of(results_[i]
+                                 .reshape({cut.total()})
+                                 .narrow(0, cut.offset(comm.rank()), cut.count(comm.rank()))));
+  }
+  works_.push_back(
+      comm.reduce_scatter_v(in, mine, segments, reduce_op(*items_.front().step->op), options));
+  then_ = [&comm, mine, all, segments, label = std::string(options.label)] {
+    const std::vector<ConstBuffer> sent(mine.begin(), mine.end());
+    return comm.all_gather_v(sent, all, segments, {.label = label});
+  };
 }
 
 // Pieces go straight from and to the tensors where they are one run of memory there.
@@ -273,6 +304,7 @@ bool CommStep::ready() const {
 
 std::vector<Tensor> CommStep::finish() {
   for (comm::Work& work : works_) work.wait();
+  if (then_) then_().wait();
   for (const Unpack& u : unpack_) kernels::copy(u.from, u.to);
   return std::move(results_);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -57,6 +58,7 @@ class CommStep {
   void gather(comm::Comm& comm, const comm::CallOptions& options);
   void reduce_scatter(comm::Comm& comm, const comm::CallOptions& options);
   void all_reduce(comm::Comm& comm, const comm::CallOptions& options);
+  void all_reduce_list(comm::Comm& comm, const comm::CallOptions& options);
   void exchange(comm::Comm& comm, const comm::CallOptions& options);
   void broadcast(comm::Comm& comm, const comm::CallOptions& options);
   void copy_kept();
@@ -65,6 +67,7 @@ class CommStep {
   std::vector<Tensor> results_;
   std::vector<comm::Work> works_;
   std::vector<Unpack> unpack_;
+  std::function<comm::Work()> then_;  // a second call, after the first
 };
 
 }  // namespace dtensor::internal

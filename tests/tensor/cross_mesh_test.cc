@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/base/allocator.h"
 #include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
 #include "dtensor/tensor/autograd.h"
@@ -135,6 +136,25 @@ TEST(CrossMesh, OverlappingRanksKeepWhatTheyHave) {
     // To the very same mesh, by another handle, it is the argument.
     const DeviceMesh again(comm, {{"x", 4}});
     EXPECT_EQ(redistribute(r, again, {Replicate()}).impl(), r.impl());
+  });
+}
+
+TEST(CrossMesh, PacksNothingThatIsOneRunOfMemory) {
+  run_ranks(4, [](comm::Comm& comm) {
+    const DeviceMesh two(comm, {{"x", 2}}, {0, 1});
+    const DeviceMesh three(comm, {{"y", 3}}, {1, 2, 3});
+    const auto allocations = [&](Placement from, Placement to) {
+      const DTensor t = distribute(Tensor::arange(35).view({7, 5}), two, {from});
+      const auto allocator = Context::current().slot<CurrentAllocator>().allocator;
+      const int64_t before = allocator->stats().allocations;
+      static_cast<void>(redistribute(t, three, {to}));
+      return allocator->stats().allocations - before;
+    };
+    const int64_t result = three.coordinate() ? 1 : 0;
+    EXPECT_EQ(allocations(Shard(0), Shard(0)), result) << "rows";
+    EXPECT_EQ(allocations(Replicate(), Replicate()), result)
+        << "a copy of its own also where the rank has it already";
+    EXPECT_EQ(allocations(Shard(0), Replicate()), result);
   });
 }
 

@@ -127,11 +127,48 @@ TEST(Move, SeveralStepsOfAListAreOneCallEach) {
     const std::vector<Tensor> got = move_all(mesh, items);
     int64_t reductions = 0;
     for (const LedgerEntry& e : ledger().entries()) reductions += e.kind == StepKind::kAllReduce;
-    // An all-reduce has no form for lists.
+    // Two all-reduces are two calls.
     EXPECT_EQ(comm.counters().calls, steps + (reductions > 0 ? 1 : 0));
     for (size_t i = 0; i < got.size(); ++i) {
       EXPECT_EQ(got[i].to_vector<float>(),
                 piece_of(want[i].first, *mesh.coordinate(), want[i].second).to_vector<float>());
+    }
+  });
+}
+
+TEST(Move, AListIsAllReducedInTwoCallsWithTheBitsOfEach) {
+  run_ranks(3, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"x", 3}});
+    std::vector<MoveItem> items;
+    std::vector<Tensor> want;
+    for (const auto& [shape, dtype] :
+         std::vector<std::pair<Shape, DType>>{{{5, 3}, DType::kFloat32},
+                                              {{2}, DType::kBFloat16},
+                                              {{}, DType::kFloat32},
+                                              {{0, 4}, DType::kFloat32},
+                                              {{70, 100}, DType::kFloat64}}) {
+      // Numbers whose sum depends on the order.
+      const Tensor part = Tensor::empty(shape);
+      for (int64_t i = 0; i < part.numel(); ++i) {
+        part.data<float>()[i] = 1.0F / static_cast<float>(3 + i % 97 + 7 * comm.rank());
+      }
+      const Layout from(mesh.layout(), shape, {Partial()});
+      items.push_back({part.to(dtype), from, Layout::replicated(mesh.layout(), shape)});
+      want.push_back(move_local(mesh, items.back(), {}));
+    }
+    ledger().clear();
+    const comm::Counters before = comm.counters();
+    const std::vector<Tensor> got = move_all(mesh, items);
+    EXPECT_EQ(comm.counters().calls - before.calls, 2);
+    int64_t sent = comm.counters().payload_bytes_sent - before.payload_bytes_sent;
+    const comm::Buffer all{&sent, 1, DType::kInt64};
+    comm.all_reduce(all, all, comm::ReduceOp::kSum).wait();
+    EXPECT_EQ(ledger().payload_bytes(), sent);
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(got[i].shape(), want[i].shape());
+      EXPECT_EQ(got[i].to(DType::kFloat64).to_vector<double>(),
+                want[i].to(DType::kFloat64).to_vector<double>())
+          << i;
     }
   });
 }

@@ -56,7 +56,7 @@ TEST(WireDtype, EveryElementOfWhatMovesIsRoundedOnceAndReplicasAreAlike) {
       EXPECT_EQ(moved.local_tensor().to_vector<float>(),
                 testing::piece_of(moved.layout(), *mesh.coordinate(), want).to_vector<float>());
       ASSERT_EQ(ledger().entries().size(), 1U);
-      const LedgerEntry& e = ledger().entries()[0];
+      const LedgerEntry e = ledger().entries()[0];
       EXPECT_EQ(e.wire_dtype, kBf16);
       EXPECT_EQ(e.payload_bytes, 2 * e.wire_bytes);
       EXPECT_EQ(ledger().wire_bytes(), e.wire_bytes);
