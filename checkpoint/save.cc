@@ -14,6 +14,7 @@
 #include "dtensor/base/logging.h"
 #include "dtensor/checkpoint/attempt.h"
 #include "dtensor/checkpoint/file_io.h"
+#include "dtensor/checkpoint/file_system.h"
 #include "dtensor/checkpoint/manifest.h"
 #include "dtensor/checkpoint/record.h"
 #include "dtensor/checkpoint/retention.h"

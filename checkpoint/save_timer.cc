@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "dtensor/base/error.h"
+#include "dtensor/comm/comm.h"
 #include "dtensor/comm/root.h"
 
 namespace dtensor::checkpoint {

@@ -18,6 +18,7 @@
 
 #include "dtensor/base/context.h"
 #include "dtensor/checkpoint/checkpoint.h"
+#include "dtensor/checkpoint/file_system.h"
 #include "dtensor/tensor/kernels.h"
 #include "dtensor/tests/checkpoint/bag.h"
 #include "dtensor/tests/checkpoint/recording_file_system.h"
