@@ -1,6 +1,6 @@
 #include "dtensor/checkpoint/record.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <initializer_list>
