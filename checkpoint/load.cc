@@ -103,15 +103,16 @@ class Loader {
   };
 
   void check_renames() const {
-    for (const auto& [name, stored] : options_.stored_as) {
-      const bool known = wanted_.aliases.contains(name) ||
-                         std::ranges::any_of(wanted_.tensors,
-                                             [&](const NamedTensor& t) { return t.name == name; });
+    for (const auto& rename : options_.stored_as) {
+      const std::string& name = rename.first;
+      const bool known =
+          wanted_.aliases.contains(name) ||
+          std::ranges::any_of(wanted_.tensors, [&](const auto& t) { return t.name == name; });
       if (known) continue;
       throw ArgumentError(
           fmt::format("checkpoint::load: .stored_as says that \"{}\" is stored as \"{}\", but the "
                       "state has no tensor of that name",
-                      name, stored));
+                      name, rename.second));
     }
   }
 
@@ -163,7 +164,9 @@ class Loader {
   // The chunks that this rank's piece of a tensor takes from.
   void add(const NamedTensor& t, const std::string& stored_name) {
     if (!t.value.has_local()) return;
-    const auto& [name, stored] = *contents_.tensors.find(stored_name);
+    const auto it = contents_.tensors.find(stored_name);
+    const std::string& name = it->first;
+    const StoredTensor& stored = it->second;
     const bool plain = !t.value.mesh().defined();
     const Box whole{Shape::filled(t.value.ndim(), 0), t.value.shape()};
     const Box box = plain ? whole : t.value.layout().box_of(t.value.mesh().rank());
