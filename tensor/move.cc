@@ -139,6 +139,7 @@ struct Move::State {
   struct Party {
     std::vector<size_t> members;
     std::optional<CommStep> flying;
+    bool passes = false;         // other ranks have a step under way that this one has no part in
     std::vector<int64_t> calls;  // their numbers in the ledger
   };
   std::vector<Party> parties;
@@ -215,41 +216,43 @@ void Move::State::enter(Party& party, int calls, LedgerEntry::Time begin) const 
   }
 }
 
-// Runs local steps, then issues the collective that is next, if there is one. What other ranks of
-// the meshes do is entered, too: the ledgers of all are alike.
+// Runs local steps, then issues the collective that is next, if there is one, or passes it: a rank
+// that takes no part in it goes on no earlier than one that does, in land(). So all ranks issue
+// what moves, of all Moves and parties, in one order. What other ranks of the meshes do is entered,
+// too: the ledgers of all are alike.
 void Move::State::issue(Party& party) {
-  while (true) {
-    for (const size_t i : party.members) items[i].run_local_steps();
-    const Moving& first = items[party.members.front()];
-    if (first.done()) return;
-    const auto begin = std::chrono::steady_clock::now();
-    if (first.mine().takes_part()) {
-      std::vector<StepItem> step;
-      for (const size_t i : party.members) {
-        items[i].cast_for_wire();
-        step.push_back(items[i].step_item());
-      }
-      comm::Comm& comm = comm_of(first.next());
-      party.flying = CommStep::start(comm, std::move(step), label);
-      return enter(party, party.flying->calls(), begin);
-    }
-    enter(party, internal::calls_of(first.next().kind, party.members.size()), begin);
-    for (const size_t i : party.members) {
-      items[i].cast_for_wire();
-      items[i].end_step(items[i].mine().holds_after ? items[i].now : Tensor());
-    }
+  for (const size_t i : party.members) items[i].run_local_steps();
+  const Moving& first = items[party.members.front()];
+  if (first.done()) return;
+  const auto begin = std::chrono::steady_clock::now();
+  for (const size_t i : party.members) items[i].cast_for_wire();
+  if (!first.mine().takes_part()) {
+    party.passes = true;
+    return enter(party, internal::calls_of(first.next().kind, party.members.size()), begin);
   }
+  std::vector<StepItem> step;
+  for (const size_t i : party.members) step.push_back(items[i].step_item());
+  comm::Comm& comm = comm_of(first.next());
+  party.flying = CommStep::start(comm, std::move(step), label);
+  enter(party, party.flying->calls(), begin);
 }
 
 // Completes the party's plans.
 void Move::State::land(Party& party) {
-  while (party.flying) {
-    std::vector<Tensor> results = party.flying->finish();
-    party.flying.reset();
-    const auto end = std::chrono::steady_clock::now();
-    for (const int64_t call : party.calls) Context::current().slot<Ledger>().end_call(call, end);
-    for (size_t k = 0; k < party.members.size(); ++k) {
-      items[party.members[k]].end_step(std::move(results[k]));
+  while (party.flying || party.passes) {
+    if (party.passes) {
+      for (const size_t i : party.members) {
+        items[i].end_step(items[i].mine().holds_after ? items[i].now : Tensor());
+      }
+      party.passes = false;
+    } else {
+      std::vector<Tensor> results = party.flying->finish();
+      party.flying.reset();
+      const auto end = std::chrono::steady_clock::now();
+      for (const int64_t call : party.calls) Context::current().slot<Ledger>().end_call(call, end);
+      for (size_t k = 0; k < party.members.size(); ++k) {
+        items[party.members[k]].end_step(std::move(results[k]));
+      }
     }
     issue(party);
   }

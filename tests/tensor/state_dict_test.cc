@@ -103,6 +103,35 @@ TEST(StateDict, IsDistributedFromOneRankInOneCallPerGroup) {
   }
 }
 
+// The outside rank has no part in the addition of the terms, but in what follows.
+TEST(StateDict, TermsAreGatheredToAnOutsideRank) {
+  run_ranks(3, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"x", 2}}, {0, 1});
+    const auto value = [&](Placement p, float first) {
+      const Layout layout(mesh.layout(), {4}, {p});
+      if (!mesh.coordinate()) return DTensor(DType::kFloat32, layout, mesh);
+      const bool cut = p.is_shard();
+      const Tensor local = Tensor::arange(cut ? 2 : 4);
+      for (int64_t i = 0; i < local.numel(); ++i) {
+        local.data<float>()[i] += first + static_cast<float>(cut ? 2 * comm.rank() : 0);
+      }
+      return DTensor(local, layout, mesh);
+    };
+    const DTensorMap state{{"a", value(Partial(), 10)},
+                           {"b", value(Shard(0), 100)},
+                           {"c", value(Partial(PartialOp::kMax), 200)}};
+    for (int pass = 0; pass < 2; ++pass) {
+      const GatherStateOptions options{.to_rank = 2};
+      const TensorMap got =
+          pass == 0 ? gather_state(state, options) : gather_state_async(state, options).wait();
+      if (comm.rank() != 2) continue;
+      EXPECT_EQ(got.at("a").to_vector<float>(), (Floats{20, 22, 24, 26}));
+      EXPECT_EQ(got.at("b").to_vector<float>(), (Floats{100, 101, 102, 103}));
+      EXPECT_EQ(got.at("c").to_vector<float>(), (Floats{200, 201, 202, 203}));
+    }
+  });
+}
+
 TEST(StateDict, IsGatheredToAllOrToOneAlsoAsync) {
   run_ranks(4, [](comm::Comm& comm) {
     const DeviceMesh mesh(comm, {{"a", 1}, {"b", 3}}, {0, 1, 3});  // 2 is outside
