@@ -49,10 +49,13 @@ TEST_P(On2dMesh, MovesEveryPairInEveryOrder) {
   Tally tally;
   const auto [a, b] = GetParam();
   const MeshLayout mesh({{"a", a}, {"b", b}});
-  for (const Shape& shape : all_shapes(2, {0, 1, 2, 3, 5, 7})) {
-    tally.check_pairs(all_layouts(mesh, shape));
+  for (const PartialOp op : {PartialOp::kSum, PartialOp::kMin, PartialOp::kMax, PartialOp::kProd}) {
+    for (const Shape& shape : all_shapes(2, {0, 1, 2, 3, 5, 7})) {
+      tally.check_pairs(all_layouts(mesh, shape, op));
+    }
   }
   tally.print("2-D");
+  EXPECT_EQ(tally.of_one_dim_above, 0);
   EXPECT_LE(tally.worst, 1.5);
   EXPECT_LE(tally.worst_exchanged, 2);
 }
@@ -60,11 +63,21 @@ INSTANTIATE_TEST_SUITE_P(Sizes, On2dMesh,
                          testing::Values(std::pair(2, 2), std::pair(2, 3), std::pair(3, 2),
                                          std::pair(1, 4)));
 
-TEST(Samples, MoveOn3dAnd6dMeshesWithUnitsAndWeights) {
+// Also that the exception to the least of a move of one mesh dim is met.
+TEST(Samples, MoveOn3dMeshesWithUnitsAndWeights) {
   Tally tally;
-  tally.check_samples(7, 20000);
-  tally.print("random");
+  tally.check_samples(3, 7, 20000);
+  tally.print("3-D");
+  EXPECT_GT(tally.of_one_dim_above, 0);
   EXPECT_LE(tally.worst, 1.5);
+  EXPECT_LE(tally.worst_exchanged, 2);
+}
+
+TEST(Samples, MoveOn6dMeshesWithUnits) {
+  Tally tally;
+  tally.check_samples(6, 8, 5000);
+  tally.print("6-D");
+  EXPECT_LE(tally.worst, 1.6);
   EXPECT_LE(tally.worst_exchanged, 2);
 }
 
