@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <map>
 #include <set>
 #include <span>
+#include <type_traits>
 #include <utility>
 
+#include "dtensor/base/dtype.h"
 #include "dtensor/base/error.h"
 #include "dtensor/checkpoint/fill.h"
 #include "dtensor/checkpoint/stored_data.h"
@@ -52,11 +55,30 @@ class Side {
   std::vector<FillSource> sources_;
 };
 
+// Of whole numbers, exactly: those beyond 2^53 are no doubles.
+template <class T>
+double max_whole_difference(const Tensor& a, const Tensor& b) {
+  uint64_t most = 0;
+  for (int64_t i = 0; i < a.numel(); ++i) {
+    const T p = a.data<T>()[i];
+    const T q = b.data<T>()[i];
+    const auto larger = static_cast<uint64_t>(std::max(p, q));
+    most = std::max(most, larger - static_cast<uint64_t>(std::min(p, q)));
+  }
+  return static_cast<double>(most);
+}
+
 // The largest difference of two dense tensors of one shape.
 double max_difference(const Tensor& a, const Tensor& b) {
   if (a.dtype() == b.dtype() &&
       std::memcmp(a.raw(), b.raw(), static_cast<size_t>(a.size_bytes())) == 0) {
     return 0;
+  }
+  if (!is_floating(a.dtype())) {
+    return visit_dtype(a.dtype(), [&]<class T>(T) {
+      if constexpr (std::is_integral_v<T>) return max_whole_difference<T>(a, b);
+      return 0.0;
+    });
   }
   constexpr int64_t kAtOnce = 1 << 16;
   double most = 0;
