@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -121,6 +123,20 @@ Attempt write_attempt(const Contents& from, const std::string& run_dir, int64_t 
 
 namespace {
 
+constexpr char kSingle[] = "model.safetensors";
+constexpr char kIndex[] = "model.safetensors.index.json";
+
+std::string shard_name(size_t number, size_t count) {
+  return fmt::format("model-{:05}-of-{:05}.safetensors", number, count);
+}
+
+bool is_shard_name(const std::string& name) {
+  size_t number = 0;
+  size_t count = 0;
+  if (std::sscanf(name.c_str(), "model-%zu-of-%zu.safetensors", &number, &count) != 2) return false;
+  return name == shard_name(number, count);
+}
+
 // The files of a Hugging Face directory, under temporary names until all are whole.
 class HuggingFaceWriter {
  public:
@@ -130,12 +146,10 @@ class HuggingFaceWriter {
 
   std::vector<std::string> run() {
     divide();
-    make_directories(*current_file_system(), dir_);
+    make_directories(*system_, dir_);
     for (size_t i = 0; i < files_.size(); ++i) write_file(i);
     if (files_.size() > 1) write_index();
-    for (auto& file : written_) file->commit(Existing::kReplace);
-    // What readers would take for the model, or for its index.
-    remove(files_.size() > 1 ? "model.safetensors" : "model.safetensors.index.json");
+    put_in_place();
     return names_;
   }
 
@@ -165,9 +179,7 @@ class HuggingFaceWriter {
   }
 
   void write_file(size_t index) {
-    names_.push_back(files_.size() == 1 ? "model.safetensors"
-                                        : fmt::format("model-{:05}-of-{:05}.safetensors", index + 1,
-                                                      files_.size()));
+    names_.push_back(files_.size() == 1 ? kSingle : shard_name(index + 1, files_.size()));
     const PlannedOutput out = planned(files_[index], {{"format", "pt"}});
     written_.push_back(std::make_unique<AtomicFile>(path(names_.back())));
     AtomicFile& file = *written_.back();
@@ -187,24 +199,72 @@ class HuggingFaceWriter {
       for (const auto& [name, chunk] : files_[i]) map[name] = names_[i];
     }
     json["weight_map"] = map;
-    names_.emplace_back("model.safetensors.index.json");
+    names_.emplace_back(kIndex);
     written_.push_back(std::make_unique<AtomicFile>(path(names_.back())));
     written_.back()->append(bytes_of(json.dump(2) + "\n"));
     written_.back()->prepare();
   }
 
-  void remove(const std::string& name) const {
+  // At every moment a reader finds the old model or the new one, or none where shards of both have
+  // the same names: never some of each.
+  void put_in_place() {
+    const bool sharded = files_.size() > 1;
+    const auto shards = std::span(names_).first(files_.size());
+    if (sharded && std::ranges::any_of(shards, [&](auto& name) { return is_there(name); })) {
+      remove({kIndex});
+    }
+    for (size_t i = 0; i < files_.size(); ++i) written_[i]->rename(Existing::kReplace);
+    sync_directory(*system_, dir_);
+    if (sharded) written_.back()->commit(Existing::kReplace);
+    // What readers would take for the model, or for its index; then what neither names.
+    remove({sharded ? kSingle : kIndex});
+    remove(old_shards());
+  }
+
+  bool is_there(const std::string& name) const {
     std::error_code error;
-    if (!std::filesystem::exists(path(name), error)) return;
-    if (std::filesystem::remove(path(name), error)) return;
-    throw CheckpointError(fmt::format("cannot remove {}, which is no longer part of the model: {}",
-                                      path(name), error.message()));
+    return std::filesystem::symlink_status(path(name), error).type() !=
+           std::filesystem::file_type::not_found;
+  }
+
+  // model-00001-of-00002.safetensors and so on of an export before this one.
+  std::vector<std::string> old_shards() const {
+    std::vector<std::string> old;
+    std::error_code error;
+    std::filesystem::directory_iterator it(dir_, error);
+    for (; !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+      const std::string name = it->path().filename().string();
+      if (is_shard_name(name) && std::ranges::find(names_, name) == names_.end()) {
+        old.push_back(name);
+      }
+    }
+    if (error) {
+      throw CheckpointError(fmt::format("cannot read the directory {}: {}", dir_, error.message()));
+    }
+    return old;
+  }
+
+  // Those that are there, durably.
+  void remove(const std::vector<std::string>& names) const {
+    bool removed = false;
+    for (const std::string& name : names) {
+      const int error = system_->remove(path(name));
+      if (error == ENOENT) continue;
+      if (error != 0) {
+        throw CheckpointError(
+            fmt::format("cannot remove {}, which is no longer part of the model: {}", path(name),
+                        std::generic_category().message(error)));
+      }
+      removed = true;
+    }
+    if (removed) sync_directory(*system_, dir_);
   }
 
   const Contents& from_;
   std::string dir_;
   const HuggingFaceOptions& format_;
   const ConvertOptions& options_;
+  std::shared_ptr<FileSystem> system_ = current_file_system();
   std::vector<std::map<std::string, WantedChunk>> files_;
   std::vector<std::string> names_;
   std::vector<std::unique_ptr<AtomicFile>> written_;

@@ -41,7 +41,9 @@ struct HuggingFaceOptions {
 };
 // Writes the parameters (nothing of an optimizer) under their own names. Returns the names of the
 // files. Every file is whole on the disk before the first takes its name, so that a directory may
-// be written over that is read from; what then is no longer part of it is removed.
+// be written over that is read from; a process that is killed leaves the old model or the new one,
+// or, where both are of the same number of several files, possibly no index. What is no longer part
+// of the model is removed.
 std::vector<std::string> write_hugging_face(const Contents& from, const std::string& dir,
                                             const HuggingFaceOptions& format,
                                             const ConvertOptions& options = {});

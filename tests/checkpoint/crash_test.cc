@@ -11,9 +11,13 @@
 #include <csignal>
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <string>
 
 #include "dtensor/base/error.h"
 #include "dtensor/checkpoint/checkpoint.h"
+#include "dtensor/checkpoint/convert.h"
+#include "dtensor/checkpoint/open_stored.h"
 #include "dtensor/tensor/kernels.h"
 #include "dtensor/tests/checkpoint/bag.h"
 #include "dtensor/tests/checkpoint/temporary_directory.h"
@@ -136,6 +140,39 @@ TEST_F(Crash, AnExportKilledAnywhereLeavesTheOldFileOrIsWhole) {
       EXPECT_EQ(value, 2);
     }
   }
+}
+
+// Of several files, over as many of the same names: the files of one, or no index.
+TEST_F(Crash, AShardedExportKilledAnywhereLeavesNoMixture) {
+  save(dir_ / "run", 1, {.model = bag_});
+  const Contents ones = open_stored(dir_ / "run");
+  set(2);
+  save(dir_ / "run", 2, {.model = bag_});
+  const Contents twos = open_stored(dir_ / "run");
+  const HuggingFaceOptions format{.max_file_bytes = 100};
+  std::map<double, int> left;  // value -> how often; -2: no model
+  bool done = false;
+  for (int n = 0; !done; ++n) {
+    ASSERT_LT(n, kMostStops);
+    ASSERT_EQ(write_hugging_face(ones, dir_ / "hf", format).size(), 3U);
+    const Child child = killed_at(n, [&] { write_hugging_face(twos, dir_ / "hf", format); });
+    if (child == Child::kNotTraced) GTEST_SKIP() << "this machine does not let a child be traced";
+    done = child == Child::kEnded;
+    double value = -2;
+    try {
+      import_hugging_face(dir_ / "hf", other_);
+      value = loaded_value();
+    } catch (const CheckpointError& e) {
+      ASSERT_NE(std::string(e.what()).find("has neither"), std::string::npos) << e.what();
+    }
+    ++left[value];
+    ASSERT_TRUE(value == -2 || value == 1 || value == 2) << value << ", killed at stop " << n;
+    if (done) {
+      EXPECT_EQ(value, 2);
+    }
+  }
+  EXPECT_GT(left[1], 0);
+  EXPECT_GT(left[2], 0);
 }
 
 // By a limit on the size of files: the write that reaches it is short, the next one fails.

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -243,6 +244,18 @@ TEST_F(Conversion, ExportGivesOneFileOrSeveralWithAnIndexAndNoOptimizerState) {
   EXPECT_EQ(index["metadata"]["total_size"], 40 + 240000 + 308);
   EXPECT_EQ(index["weight_map"]["c.weight"], "model-00003-of-00003.safetensors");
   EXPECT_EQ(run({"diff", dir_ / "run", dir_ / "hf", "--exclude", "optimizer.**"}).status, 0);
+  // Several over several, and one over several: no shard of the old number is left.
+  const auto files_of = [&](const std::string& size) {
+    EXPECT_EQ(run({"export", dir_ / "run", dir_ / "hf", "--max-shard-size", size}).status, 0);
+    return testing::files_under(dir_ / "hf");
+  };
+  testing::write_file(dir_ / "hf/model-of-mine.safetensors", "x");
+  EXPECT_EQ(
+      files_of("240100"),
+      (std::set<std::string>{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+                             "model-of-mine.safetensors", "model.safetensors.index.json"}));
+  EXPECT_EQ(files_of("5GB"),
+            (std::set<std::string>{"model-of-mine.safetensors", "model.safetensors"}));
   // In a smaller dtype, a part only.
   r = run({"export", dir_ / "run", dir_ / "bf16", "--dtype", "bf16", "--include", "a,c.*"});
   ASSERT_EQ(r.status, 0) << r.err;
@@ -384,6 +397,26 @@ TEST_F(Conversion, DiffTellsNamesShapesDtypesAndValues) {
   EXPECT_EQ(run({"diff", x, x}).status, 0);
   EXPECT_EQ(run({"diff", x}).status, 2);
   EXPECT_EQ(run({"diff", x, dir_ / "absent"}).status, 2);
+}
+
+// Both are 2^60 in float64.
+TEST_F(Conversion, DiffComparesWholeNumbersExactly) {
+  constexpr int64_t kLarge = int64_t{1} << 60;
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  const auto differ = [&](const Tensor& x, const Tensor& y) {
+    checkpoint::write_tensors(dir_ / "x", {{"n", x}});
+    checkpoint::write_tensors(dir_ / "y", {{"n", y}});
+    const Result r = run({"diff", dir_ / "x", dir_ / "y", "--json"});
+    const json found = json::parse(r.out);
+    EXPECT_EQ(r.status, found.empty() ? 0 : 1);
+    return found.empty() ? 0.0 : found[0]["max_difference"].get<double>();
+  };
+  const Tensor x = Tensor::of<int64_t>({kLarge, 7, kLeast}, {3});
+  EXPECT_EQ(differ(x, x), 0);
+  EXPECT_EQ(differ(x, Tensor::of<int64_t>({kLarge + 1, 7, kLeast}, {3})), 1);
+  EXPECT_EQ(differ(x, Tensor::of<int64_t>({kLarge, 7, -(kLeast + 1)}, {3})), std::exp2(64));
+  EXPECT_EQ(differ(Tensor::full({2}, 0, DType::kBool), Tensor::full({2}, 1, DType::kBool)), 1);
+  EXPECT_EQ(differ(Tensor::of<int8_t>({-128}, {1}), Tensor::of<int8_t>({127}, {1})), 255);
 }
 
 TEST_F(Conversion, MemoryIsThatOfTheBufferAndProgressIsShownWhenAskedFor) {
