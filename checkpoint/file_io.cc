@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
+#include <random>
 #include <system_error>
 #include <utility>
 
@@ -24,10 +24,16 @@ constexpr int64_t kSyncStepBytes = 8 << 20;
       fmt::format("cannot {} {}: {}", what, path, std::generic_category().message(error)));
 }
 
-// Unique among the processes and threads of this host; another host's is told apart by O_EXCL.
+// The process's number is for people: hosts and containers have the same ones, and one that was
+// killed leaves its file. The random bits tell them apart.
 std::string temporary_beside(const std::string& path) {
-  static std::atomic<uint64_t> count{0};
-  return fmt::format("{}{}{}-{}", path, kTemporary, getpid(), count.fetch_add(1));
+  std::random_device random;
+  return fmt::format("{}{}{}-{:08x}{:08x}", path, kTemporary, getpid(), random(), random());
+}
+
+// Are they there, and all of `alphabet`?
+bool is_made_of(std::string_view digits, std::string_view alphabet) {
+  return !digits.empty() && digits.find_first_not_of(alphabet) == std::string_view::npos;
 }
 
 }  // namespace
@@ -166,7 +172,12 @@ void AtomicFile::commit(Existing existing) {
 }
 
 bool is_temporary_name(std::string_view name) {
-  return name.find(kTemporary) != std::string_view::npos;
+  const size_t at = name.rfind(kTemporary);
+  if (at == std::string_view::npos || at == 0) return false;
+  const std::string_view numbers = name.substr(at + kTemporary.size());
+  const size_t dash = numbers.find('-');
+  return dash != std::string_view::npos && is_made_of(numbers.substr(0, dash), "0123456789") &&
+         is_made_of(numbers.substr(dash + 1), "0123456789abcdef");
 }
 
 void sync_directory(FileSystem& system, const std::string& path) {

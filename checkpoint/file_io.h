@@ -92,7 +92,7 @@ class AtomicFile {
   NewFile temporary_;
 };
 
-// Is `name` that of an AtomicFile's temporary?
+// Is `name` that of an AtomicFile's temporary: <name>.tmp-<digits>-<hexadecimal digits>?
 bool is_temporary_name(std::string_view name);
 
 // Makes the entries of a directory durable.

@@ -28,16 +28,30 @@ struct Entry {
   fs::file_time_type changed;
 };
 
-// What is in a directory; an entry that vanishes meanwhile is left out.
-std::vector<Entry> entries_in(const std::string& path) {
-  std::vector<Entry> entries;
+std::vector<std::string> paths_in(const std::string& directory) {
+  std::vector<std::string> paths;
   std::error_code error;
-  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    paths.push_back(it->path().string());
+  }
+  return paths;
+}
+
+// What is in a directory; an entry that vanishes meanwhile is left out.
+std::vector<Entry> entries_in(const std::string& directory) {
+  std::vector<Entry> entries;
+  for (std::string& path : paths_in(directory)) {
     std::error_code gone;
-    const auto changed = it->last_write_time(gone);
-    if (!gone) entries.push_back({it->path().string(), changed});
+    const auto changed = fs::last_write_time(path, gone);
+    if (!gone) entries.push_back({std::move(path), changed});
   }
   return entries;
+}
+
+// Not where a link leads to one: what lies behind it belongs to somebody else.
+bool is_own_directory(const std::string& path) {
+  std::error_code gone;
+  return fs::symlink_status(path, gone).type() == fs::file_type::directory;
 }
 
 std::string name_of(const std::string& path) { return fs::path(path).filename().string(); }
@@ -144,18 +158,25 @@ class Clearing {
   }
 
   void remove_directory(const std::string& path) {
-    for (const Entry& e : entries_in(path)) system_->remove(e.path);
+    if (is_own_directory(path)) {
+      for (const std::string& file : paths_in(path)) system_->remove(file);
+    }
     system_->remove(path);
   }
 
+  // Of attempts only: other things that lie in the run's directory are not ours.
   void remove_leftovers() {
-    for (const Entry& e : entries_in(run_dir_)) {
-      if (name_of(e.path).starts_with(kRemoved)) remove_directory(e.path);
+    for (const std::string& path : paths_in(run_dir_)) {
+      const std::string name = name_of(path);
+      if (!name.starts_with(kRemoved)) continue;
+      if (attempt_of(run_dir_, std::string_view(name).substr(kRemoved.size()))) {
+        remove_directory(path);
+      }
     }
-    remove_temporaries(run_dir_);
   }
 
   void remove_temporaries(const std::string& path) {
+    if (!is_own_directory(path)) return;
     for (const Entry& e : entries_in(path)) {
       if (is_temporary_name(name_of(e.path)) && is_stale(e.changed)) system_->remove(e.path);
     }

@@ -27,11 +27,13 @@ struct Retention {
   void check() const;  // ArgumentError for a negative number
 };
 
-// Clears away what `retention` does not keep: complete ones, incomplete ones, and temporaries.
-// Nothing where keep_last is 0 but what is incomplete or temporary. `id`: of an attempt of the
-// calling job, which is not touched; may be empty. Returns the names of the attempts that are gone,
-// the newest first. Any process may call it at any time; jobs may call it at one time. A job that
-// loads an older step while it is cleared away gets a CheckpointError that names the file.
+// Clears away what `retention` does not keep: complete ones, incomplete ones, and the temporaries
+// in those that stay. Nothing where keep_last is 0 but what is incomplete or temporary. Of a
+// symbolic link only the link goes, never what it leads to; other files of the directory stay.
+// `id`: of an attempt of the calling job, which is not touched; may be empty. Returns the names of
+// the attempts that are gone, the newest first. Any process may call it at any time; jobs may call
+// it at one time. A job that loads an older step while it is cleared away gets a CheckpointError
+// that names the file.
 std::vector<std::string> clear_old(const std::string& run_dir, const Retention& retention,
                                    const std::string& id = "",
                                    const std::shared_ptr<FileSystem>& system = nullptr);

@@ -129,23 +129,71 @@ TEST_F(Retain, IncompleteOnesGoOnceNobodyCanBeWritingThem) {
 }
 
 TEST_F(Retain, OldTemporariesAndHalfRemovedOnesGoAndOthersStay) {
+  const std::string name = attempt_name(10, "20260301T101500Z-aa-g0-s0");
   make(10, "20260301T101500Z-aa-g0-s0", true);
-  const std::string dir = run_ / attempt_name(10, "20260301T101500Z-aa-g0-s0");
-  write_file(run_ / "model.safetensors.tmp-1-2", "");
-  write_file(dir + "/manifest.jsonl.tmp-3-4", "");
-  set_age(run_ / "model.safetensors.tmp-1-2", hours(30));
-  set_age(dir + "/manifest.jsonl.tmp-3-4", hours(30));
-  write_file(run_ / "new.tmp-1-3", "");
   write_file(run_ / "notes.txt", "");
-  set_age(run_ / "notes.txt", hours(3000));
+  const std::set<std::string> goes = {name + "/manifest.jsonl.tmp-3-4",
+                                      name + "/manifest.jsonl.tmp-31-00c0ffee12345678"};
+  // Ours by no rule: the library writes no temporary into the run's directory itself.
+  const std::set<std::string> stays = {
+      "model.safetensors.tmp-1-2", "notes.tmp-old.txt",         "notes.txt",
+      "removed.backup/notes.txt",  name + "/notes.tmp-old.txt", name + "/notes.tmp-1-2.txt",
+      name + "/.tmp-1-2"};
+  fs::create_directories(run_ / "removed.backup");
+  for (const auto& names : {goes, stays}) {
+    for (const std::string& n : names) {
+      write_file(run_ / n, "");
+      set_age(run_ / n, hours(3000));
+    }
+  }
+  write_file(run_ / (name + "/new.tmp-1-3"), "");
   fs::create_directories(run_ / "removed.step-5.x");
   write_file(run_ / "removed.step-5.x/rank-00000.safetensors", "");
   clear_old(run_.path(), {.keep_last = 1});
-  EXPECT_EQ(testing::files_under(run_.path()),
-            (std::set<std::string>{
-                "new.tmp-1-3", "notes.txt",
-                attempt_name(10, "20260301T101500Z-aa-g0-s0") + "/" + record_name(0)}));
+  std::set<std::string> want = stays;
+  want.insert({name + "/new.tmp-1-3", name + "/" + record_name(0)});
+  EXPECT_EQ(testing::files_under(run_.path()), want);
   EXPECT_FALSE(fs::exists(run_ / "removed.step-5.x"));
+}
+
+// Links to attempts of another run: they go, and what they lead to stays.
+TEST_F(Retain, NothingIsRemovedThroughALink) {
+  const TemporaryDirectory other;
+  const std::string name = attempt_name(10, "20260301T101500Z-aa-g0-s0");
+  make(10, "20260301T101500Z-aa-g0-s0", true);
+  write_file(run_ / (name + "/manifest.jsonl.tmp-3-4"), "");
+  set_age(run_ / name, hours(100));
+  fs::rename(run_ / name, other / name);
+  const std::set<std::string> before = testing::files_under(other.path());
+  fs::create_directory_symlink(other / name, run_ / name);
+  fs::create_directory_symlink(other / name, run_ / ("removed." + name));
+  fs::create_directory_symlink(other / "not_there", run_ / "removed.step-5.x");
+  fs::create_directory_symlink(other / name, run_ / "removed.backup");
+  make(20, "20260301T101500Z-aa-g0-s1", true);
+  clear_old(run_.path(), {.keep_last = 2, .stale_after = hours(1)});
+  EXPECT_EQ(steps(), (Steps{10, 20}));
+  EXPECT_EQ(testing::files_under(other.path()), before);
+  EXPECT_FALSE(fs::is_symlink(run_ / ("removed." + name)));
+  EXPECT_FALSE(fs::is_symlink(run_ / "removed.step-5.x"));
+  EXPECT_TRUE(fs::is_symlink(run_ / "removed.backup"));
+  clear_old(run_.path(), {.keep_last = 1});
+  EXPECT_EQ(steps(), Steps{20});
+  EXPECT_FALSE(fs::is_symlink(run_ / name));
+  EXPECT_EQ(testing::files_under(other.path()), before);
+}
+
+// A link inside of an attempt goes with it, one that leads nowhere too.
+TEST_F(Retain, LinksOfAnAttemptGoWithIt) {
+  const TemporaryDirectory other;
+  write_file(other / "file", "theirs");
+  const std::string name = attempt_name(10, "20260301T101500Z-aa-g0-s0");
+  make(10, "20260301T101500Z-aa-g0-s0", true);
+  fs::create_symlink(other / "file", run_ / (name + "/link"));
+  fs::create_symlink(other / "not_there", run_ / (name + "/dangling"));
+  make(20, "20260301T101500Z-aa-g0-s1", true);
+  clear_old(run_.path(), {.keep_last = 1});
+  EXPECT_FALSE(fs::exists(run_ / ("removed." + name)));
+  EXPECT_EQ(testing::read_file(other / "file"), "theirs");
 }
 
 // Before an old one goes, the newest is made durable; and it goes whole, by one rename.
