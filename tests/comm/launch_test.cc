@@ -4,13 +4,16 @@
 #include <signal.h>
 
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "dtensor/base/deadline.h"
 #include "dtensor/base/error.h"
 
 namespace dtensor::comm {
@@ -125,13 +128,19 @@ TEST_F(Launch, WhatARankStartedEndsWithIt) {
   EXPECT_EQ(launch_local(shell("sleep 600 & echo $! > " + directory + "/$DTENSOR_RANK.pid", 2)), 0);
   ASSERT_EQ(pids().size(), 2U);
   for (const pid_t pid : pids()) {
-    // Killed; it may still wait for init to take notice.
-    std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
-    std::string id;
-    std::string name;
-    std::string state = "gone";
-    in >> id >> name >> state;
-    EXPECT_TRUE(state == "gone" || state == "Z" || state == "X") << state;
+    // Killed, and gone as soon as the kernel gets to it; it may still wait for init to take notice.
+    const auto state_of = [pid] {
+      std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
+      std::string id;
+      std::string name;
+      std::string state = "gone";
+      in >> id >> name >> state;
+      return state;
+    };
+    const auto has_ended = [](const std::string& s) { return s == "gone" || s == "Z" || s == "X"; };
+    const Deadline limit = Deadline::after(std::chrono::seconds(60));
+    while (!has_ended(state_of()) && !limit.expired()) std::this_thread::yield();
+    EXPECT_TRUE(has_ended(state_of())) << state_of();
   }
 }
 
