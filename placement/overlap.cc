@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "dtensor/base/checked.h"
+#include "dtensor/base/error.h"
 
 namespace dtensor {
 namespace {
@@ -133,29 +133,29 @@ class CommonSum {
     }
   }
 
-  int64_t run(MeshDimSet pinned) {
+  ElementCount run(MeshDimSet pinned) {
     if (std::ranges::find(shape_, 0) != shape_.end()) return 0;
     MeshDimSet left;  // mesh dims that only repeat what is counted
     for (int m = 0; m < mesh_.ndim(); ++m) {
       if (!pinned.contains(m)) left.add(m);
     }
-    int64_t all = 1;
+    ElementCount all = 1;
     std::array<bool, kMaxDims> done{};
     for (int d = 0; d < shape_.ndim(); ++d) {
       const int64_t length = simple_[index(d)] ? even_part(d) : -1;
       done[index(d)] = length >= 0;
-      if (length >= 0) all = checked_mul(all, length);
+      if (length >= 0) all *= length;
     }
     for (int d = 0; d < shape_.ndim() && all != 0; ++d) {
       if (done[index(d)]) continue;
       const MeshDimSet over = find_component(d, done);
-      all = checked_mul(all, component());
+      all *= component();
       for (int m = 0; m < mesh_.ndim(); ++m) {
         if (over.contains(m)) left.remove(m);
       }
     }
     for (int m = 0; m < mesh_.ndim(); ++m) {
-      if (left.contains(m)) all = checked_mul(all, mesh_.size(m));
+      if (left.contains(m)) all *= mesh_.size(m);
     }
     return all;
   }
@@ -214,7 +214,7 @@ class CommonSum {
     return over;
   }
 
-  int64_t component() {
+  ElementCount component() {
     if (dims_in_.size() == 1 && simple_[index(dims_in_[0])]) return shape_[dims_in_[0]];
     order_.clear();
     for (size_t i = 0; i < kMaxMeshDims; ++i) {  // outer levels first
@@ -263,11 +263,11 @@ class CommonSum {
     return all;
   }
 
-  int64_t descend(size_t i, State& state) {
+  ElementCount descend(size_t i, State& state) {
     if (i == order_.size()) {
-      int64_t product = 1;
+      ElementCount product = 1;
       for (size_t k = 0; k < dims_in_.size(); ++k) {
-        product = checked_mul(product, common_of(state, k).size());
+        product *= common_of(state, k).size();
       }
       return product;
     }
@@ -277,17 +277,17 @@ class CommonSum {
     return entry->second;
   }
 
-  int64_t sum_over(size_t i, State& state) {
+  ElementCount sum_over(size_t i, State& state) {
     const int m = order_[i];
     const auto [first, last] = candidates(state, m);
-    int64_t sum = 0;
+    ElementCount sum = 0;
     for (int c = first; c < last; ++c) {
       count(visited_);
       State next;
       std::copy_n(state.begin(), dims_in_.size() * layouts_.size(), next.begin());
       at_[m] = c;
       set_.add(m);
-      if (advance(next)) sum = checked_add(sum, descend(i + 1, next));
+      if (advance(next)) sum += descend(i + 1, next);
       set_.remove(m);
     }
     return sum;
@@ -363,7 +363,7 @@ class CommonSum {
   Coordinate at_;
   MeshDimSet set_;
   bool remembers_ = false;
-  std::map<std::vector<int64_t>, int64_t> known_;
+  std::map<std::vector<int64_t>, ElementCount> known_;
 };
 
 }  // namespace
@@ -381,8 +381,8 @@ std::vector<Held> held_of(const Layout& layout, const Box& box, const Coordinate
   return HolderSearch(layout, box, free, visited).run(fixed);
 }
 
-int64_t common_elements(std::span<const Layout* const> layouts, MeshDimSet pinned,
-                        int64_t* visited) {
+ElementCount common_elements(std::span<const Layout* const> layouts, MeshDimSet pinned,
+                             int64_t* visited) {
   return CommonSum(layouts, visited).run(pinned);
 }
 

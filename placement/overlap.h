@@ -48,12 +48,14 @@ struct Held {
 std::vector<Held> held_of(const Layout& layout, const Box& box, const Coordinate& fixed,
                           MeshDimSet free, int64_t* visited = nullptr);
 
+// Elements, each counted once per rank that holds it: of up to 2^63 on 2^31 ranks.
+using ElementCount = __int128;
+
 // The number of elements in the intersection of what the layouts, all of one mesh and shape, give
 // a rank, added over the ranks with one coordinate on `pinned` (mesh dims that cut none of them).
 // A cut deals every element out once, so that mesh dims on which only one of the layouts cuts, or
 // all alike, are not gone through; nor are parts that have nothing in common.
-// ArgumentError where the sum does not fit in 64 bits.
-int64_t common_elements(std::span<const Layout* const> layouts, MeshDimSet pinned = {},
-                        int64_t* visited = nullptr);
+ElementCount common_elements(std::span<const Layout* const> layouts, MeshDimSet pinned = {},
+                             int64_t* visited = nullptr);
 
 }  // namespace dtensor

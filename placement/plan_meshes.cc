@@ -6,7 +6,6 @@
 #include <memory>
 #include <utility>
 
-#include "dtensor/base/checked.h"
 #include "dtensor/placement/least_payload.h"
 
 namespace dtensor::internal {
@@ -40,7 +39,7 @@ struct Resolution {
   Path path = {};
   Layout layout;  // what it leads to, on the ranks at `only`
   std::vector<PinnedDim> only = {};
-  int64_t kept = 0;  // elements that ranks of both meshes have then of what they want
+  ElementCount kept = 0;  // elements that ranks of both meshes have then of what they want
 };
 
 class MeshCrossing {
@@ -64,10 +63,10 @@ class MeshCrossing {
 
   Path find() {
     const PathBuilder new_mesh(at_zero_, visited_);
-    const int64_t wanted = new_mesh.held(wanted_);
+    const ElementCount wanted = new_mesh.held(wanted_);
     Resolution way = resolve();
     Path path = std::move(way.path);
-    const int64_t payload = wanted - way.kept;
+    const int64_t payload = payload_of(wanted - way.kept);
     const bool same_holders = old_ranks_ == new_ranks_ && at_zero_.empty() && way.only.empty();
     if (payload != 0 || !same_holders || PathBuilder({}, visited_).held(way.layout) != wanted) {
       path.add(crossing(way, payload));
@@ -107,8 +106,9 @@ class MeshCrossing {
         pin_best(ways[i], replicated);
       }
     }
-    return *std::ranges::min_element(
-        ways, {}, [](const Resolution& way) { return way.path.payload - way.kept; });
+    return *std::ranges::min_element(ways, {}, [](const Resolution& way) {
+      return std::pair(way.path.payload >= kTooManyElements, way.path.payload - way.kept);
+    });
   }
 
   // Elements that ranks of both meshes have of what they want.
@@ -116,20 +116,20 @@ class MeshCrossing {
     if (visited_ != nullptr) ++*visited_;
     return intersect(layout.box(before), wanted_.box(after)).numel();
   }
-  int64_t kept(const Layout& layout) const {
-    int64_t all = 0;
-    for (const auto& [before, after] : both_) all = checked_add(all, kept(layout, before, after));
+  ElementCount kept(const Layout& layout) const {
+    ElementCount all = 0;
+    for (const auto& [before, after] : both_) all += kept(layout, before, after);
     return all;
   }
 
   // Moves a way that is at one coordinate of mesh dims to that at which most is kept.
   void pin_best(Resolution& way, const std::vector<int>& dims) const {
-    std::map<std::vector<int>, std::pair<int64_t, Coordinate>> by_coordinate;
+    std::map<std::vector<int>, std::pair<ElementCount, Coordinate>> by_coordinate;
     for (const auto& [before, after] : both_) {
       std::vector<int> key;
       for (const int m : dims) key.push_back(before[m]);
       auto& [sum, at] = by_coordinate[key];
-      sum = checked_add(sum, kept(way.layout, before, after));
+      sum += kept(way.layout, before, after);
       at = before;
     }
     for (const auto& [key, entry] : by_coordinate) {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "dtensor/base/checked.h"
-
 namespace dtensor::internal {
 namespace {
 
@@ -60,13 +58,17 @@ bool one_part_has_all(const Layout& layout, int d, size_t first) {
 
 }  // namespace
 
+int64_t payload_of(ElementCount count) {
+  return static_cast<int64_t>(std::min<ElementCount>(count, kTooManyElements));
+}
+
 int Path::messages() const {
   return static_cast<int>(std::ranges::count_if(
       steps, [](const ReshardStep& s) { return s.kind != StepKind::kLocal; }));
 }
 
 void Path::add(ReshardStep step) {
-  payload = checked_add(payload, step.payload);
+  payload = payload_of(ElementCount{payload} + step.payload);
   const bool joins = step.kind == StepKind::kLocal && !step.is_between_meshes() && !steps.empty() &&
                      steps.back().kind == StepKind::kLocal && !steps.back().is_between_meshes();
   if (joins) {
@@ -158,20 +160,19 @@ std::vector<int> in_shard_order(const Layout& layout, const std::vector<int>& me
   return sorted;
 }
 
-int64_t PathBuilder::held(const Layout& a) const {
+ElementCount PathBuilder::held(const Layout& a) const {
   // A cut deals every element out once.
-  int64_t all = a.shape().numel();
+  ElementCount all = a.shape().numel();
   for (int m = 0; m < a.mesh().ndim(); ++m) {
-    if (!a.placement(m).is_shard() && !pinned_.contains(m))
-      all = checked_mul(all, a.mesh().size(m));
+    if (!a.placement(m).is_shard() && !pinned_.contains(m)) all *= a.mesh().size(m);
   }
   return all;
 }
-int64_t PathBuilder::held(const Layout& a, const Layout& b) const {
+ElementCount PathBuilder::held(const Layout& a, const Layout& b) const {
   const std::array<const Layout*, 2> all{&a, &b};
   return common_elements(all, pinned_, visited_);
 }
-int64_t PathBuilder::held(const Layout& a, const Layout& b, const Layout& c) const {
+ElementCount PathBuilder::held(const Layout& a, const Layout& b, const Layout& c) const {
   const std::array<const Layout*, 3> all{&a, &b, &c};
   return common_elements(all, pinned_, visited_);
 }
@@ -210,7 +211,7 @@ void PathBuilder::add_terms(Path& path, const Layout& from, const Layout& to,
   int64_t n = 1;
   for (const int m : mesh_dims) n *= from.mesh().size(m);
   ReshardStep move = step(StepKind::kExchange, from, to);
-  move.payload = held(to) / n - held(from, to);
+  move.payload = payload_of(held(to) / n - held(from, to));
   if (move.payload == 0) return add_fill(path, from, to, Fill::kFirst);
   move.op = to.spec().partial_op();
   for (int d = 0; d < from.ndim(); ++d) {
@@ -227,7 +228,7 @@ void PathBuilder::add_terms(Path& path, const Layout& from, const Layout& to,
 Path PathBuilder::movement(const Layout& from, const Layout& to) const {
   Path path;
   const Layout have = sliced(from, to);
-  const int64_t payload = held(to) - held(have, to);
+  const int64_t payload = payload_of(held(to) - held(have, to));
   if (payload == 0) {
     add_local(path, from, to);
     return path;
@@ -273,9 +274,9 @@ void PathBuilder::add_reduction(Path& path, const Layout& from, const Layout& to
   reduce.mesh_dims = std::move(mesh_dims);
   reduce.op = from.spec().partial_op();
   reduce.within = within;
-  const int64_t elements = within ? held(to, *within) : held(to);
+  const ElementCount elements = within ? held(to, *within) : held(to);
   // Every rank gets n - 1 shares of its part; of n equal boxes 2(n - 1) / n are sent by each.
-  reduce.payload = scatter ? checked_mul(n - 1, elements) : checked_mul(2 * (n - 1), elements / n);
+  reduce.payload = payload_of(scatter ? (n - 1) * elements : 2 * (n - 1) * (elements / n));
   if (reduce.payload == 0) return add_local(path, from, to);  // no elements at all
   path.add(std::move(reduce));
 }
@@ -287,7 +288,7 @@ bool PathBuilder::add_exchange_within(Path& path, const Layout& from, const Layo
   ReshardStep move = step(gathers ? StepKind::kAllGather : StepKind::kExchange, from, to);
   move.mesh_dims = std::move(mesh_dims);
   move.within = within;
-  move.payload = held(to) - held(from, within, to);
+  move.payload = payload_of(held(to) - held(from, within, to));
   if (move.payload == 0) return false;
   path.add(std::move(move));
   return true;

@@ -13,9 +13,13 @@
 
 namespace dtensor::internal {
 
+// Stands for every payload that is not below it: of another path it may be.
+constexpr int64_t kTooManyElements = INT64_MAX - 1;
+int64_t payload_of(ElementCount count);  // kTooManyElements at most
+
 struct Path {
   std::vector<ReshardStep> steps;
-  int64_t payload = 0;
+  int64_t payload = 0;  // kTooManyElements at most
 
   int messages() const;        // steps that communicate
   void add(ReshardStep step);  // local work is joined with local work before it
@@ -47,9 +51,9 @@ class PathBuilder {
   }
 
   // Elements that the ranks hold, that they hold of both, and of all three.
-  int64_t held(const Layout& a) const;
-  int64_t held(const Layout& a, const Layout& b) const;
-  int64_t held(const Layout& a, const Layout& b, const Layout& c) const;
+  ElementCount held(const Layout& a) const;
+  ElementCount held(const Layout& a, const Layout& b) const;
+  ElementCount held(const Layout& a, const Layout& b, const Layout& c) const;
   // On all ranks: does `outer` hold what `inner` holds?
   bool contains(const Layout& outer, const Layout& inner) const;
 

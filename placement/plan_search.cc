@@ -48,7 +48,7 @@ std::vector<int> cut_otherwise(const Layout& from, const Layout& to) {
 
 // Of bounds on the payload of ways that are of interest: all of them, or those of least payload.
 constexpr int64_t kAll = INT64_MAX;
-constexpr int64_t kLeast = INT64_MAX - 1;
+constexpr int64_t kLeast = kTooManyElements;
 
 // P -> R and P -> S together with other moves.
 class ReductionSearch {

@@ -53,6 +53,11 @@ class PlanMaker {
     internal::Path path = plan.is_between_meshes()
                               ? internal::path_between_meshes(a, b, &plan.visited_)
                               : on_one_mesh(a, b, model, &plan.visited_);
+    if (path.payload >= internal::kTooManyElements) {
+      throw ArgumentError(
+          fmt::format("plan: {} -> {} of shape {} sends more elements than 64 bits can count",
+                      to_string(from.spec()), to_string(to.spec()), to_string(from.shape())));
+    }
     if (path.steps.empty()) return plan;
     path.steps.front().from = from;
     // Without a step between the meshes the boxes are equal on both.

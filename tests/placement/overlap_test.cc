@@ -47,7 +47,7 @@ TEST(CommonElements, IsWhatALoopOverTheRanksCounts) {
             std::ranges::any_of(layouts, [&](auto* l) { return l->placement(m).is_shard(); });
         if (!cuts && random() % 3 == 0) pinned.add(m);
       }
-      EXPECT_EQ(common_elements(layouts, pinned), counted(layouts, pinned))
+      EXPECT_EQ(static_cast<int64_t>(common_elements(layouts, pinned)), counted(layouts, pinned))
           << to_string(a) << " | " << to_string(b) << " | " << to_string(c) << to_string(shape)
           << layouts.size();
     }
@@ -64,7 +64,7 @@ TEST(CommonElements, IsTheSameOnMeshesThatAreTooLargeToGoThrough) {
     const Layout b = random_layout(mesh, shape, random);
     const Layout c = random_layout(mesh, shape, random);
     const std::vector layouts{&a, &b, &c};
-    EXPECT_EQ(common_elements(layouts), counted(layouts, {}))
+    EXPECT_EQ(static_cast<int64_t>(common_elements(layouts)), counted(layouts, {}))
         << to_string(a) << " | " << to_string(b) << " | " << to_string(c) << to_string(shape);
   }
 }
@@ -84,9 +84,9 @@ TEST(CommonElements, DoesNotGoThroughEvenPartsOrWhatNestsAlike) {
   EXPECT_EQ(common("S(0),R", "S(0),S(0)"), 0);
 }
 
-TEST(CommonElements, RefusesASumThatOverflows) {
+TEST(CommonElements, CountsMoreThan64Bits) {
   const Layout a = parse_layout("x=8:R", {int64_t{1} << 61});
-  EXPECT_THROW(common_elements(std::vector{&a}), ArgumentError);
+  EXPECT_TRUE(common_elements(std::vector{&a}) == ElementCount{1} << 64);
 }
 
 TEST(HeldOf, FindsWhatALoopOverTheRanksFinds) {

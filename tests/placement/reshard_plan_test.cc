@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "dtensor/tests/placement/plan_tally.h"
@@ -118,6 +120,41 @@ TEST(ReshardPlan, MovesRandomPairsBetweenMeshes) {
   tally.check_samples_between_meshes(71, kSamples);
   tally.print("between meshes");
   EXPECT_LE(tally.worst, 2);
+}
+
+constexpr int64_t kFar = (int64_t{1} << 62) - 1;
+
+// What ranks hold may be more than 2^63 in all; only what is sent must fit.
+TEST(ReshardPlan, CountsTensorsNear2To62) {
+  const auto made = [](const char* from, const char* to, int64_t n = kFar) {
+    return plan(parse_layout(from, {n}), parse_layout(to, {n}));
+  };
+  for (const int64_t n : {kFar, kFar + 1}) {
+    for (const char* to : {"x=4:S(0)", "x=4:P(sum)", "x=4:P(max)", "x=2@0-1:R", "x=2@1-2:S(0)",
+                           "a=2,b=2:R,P(sum)", "a=2,b=2:S(0),R"}) {
+      EXPECT_EQ(made("x=4:R", to, n).payload(), 0) << to;
+    }
+    EXPECT_EQ(made("x=2:S(0)", "x=2:P(sum)", n).payload(), 0);
+    // Every rank gets what it lacks.
+    EXPECT_EQ(made("x=2:S(0)", "x=2:R", n).payload(), n);
+    EXPECT_EQ(made("x=2@0-1:S(0)", "x=2@2-3:S(0)", n).payload(), n);
+    EXPECT_EQ(made("x=4@0-3:R", "x=2@4-5:S(0)", n).payload(), n);
+    EXPECT_EQ(made("x=2:P(sum)", "x=2:S(0)", n).payload(), n);
+    // Of the halves that are reduced a third and a sixth stay.
+    const int64_t crossing = made("x=2@0-1:P(sum)", "x=3@0-2:S(0)", n).payload() - n;
+    EXPECT_LE(std::abs(crossing - n / 2), 1);
+  }
+  EXPECT_EQ(made("x=2:P(sum)", "x=2:R", kFar / 2).payload(), 2 * (kFar / 2));
+  // Four ranks lack three quarters each, and more: not in 64 bits.
+  for (const char* from : {"x=4:S(0)", "x=4:P(sum)"}) {
+    try {
+      made(from, "x=4:R");
+      ADD_FAILURE() << from;
+    } catch (const ArgumentError& e) {
+      EXPECT_NE(std::string(e.what()).find("64 bits"), std::string::npos) << e.what();
+    }
+  }
+  EXPECT_THROW(made("x=4@0-3:R", "x=4@4-7:R"), ArgumentError);
 }
 
 }  // namespace
