@@ -75,7 +75,8 @@ class ReshardPlan {
 // mesh dims on one tensor dim. Free (no steps but local ones) exactly where no rank lacks anything.
 // On one mesh it looks at parts of the cuts and not at the ranks; between two it goes once through
 // the ranks that lie in both.
-// PlacementError: P(a) -> P(b), two shapes. ArgumentError: more elements to send than fit in 64 bits.
+// PlacementError: P(a) -> P(b), two shapes. ArgumentError: more elements to send than fit in 64
+// bits.
 ReshardPlan plan(const Layout& from, const Layout& to);
 
 // The same pairs, by the least time on a topology (dtensor/placement/plan_cost.h) and not the least

@@ -282,7 +282,7 @@ TEST(Dtensor, ExitStatusTellsWrongUsageFromAFinding) {
             1);
   EXPECT_EQ(
       status({"plan", "--shape", "4611686018427387904", "--from", "x=3:S(0)", "--to", "x=3:R"},
-             "does not fit in 64 bits"),
+             "more elements than 64 bits"),
       1);
   EXPECT_EQ(status({"plan", "--shape", "4", "--from", "x=2:R", "--to", "x=2:R", "--rank", "2"},
                    "in neither mesh"),
