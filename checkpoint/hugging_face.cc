@@ -1,17 +1,16 @@
 #include "dtensor/checkpoint/hugging_face.h"
 
-#include <fmt/core.h>
-
+#include <exception>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "dtensor/base/error.h"
 #include "dtensor/checkpoint/file_io.h"
+#include "dtensor/checkpoint/file_system.h"
 #include "dtensor/checkpoint/fill.h"
 #include "dtensor/checkpoint/names.h"
 #include "dtensor/checkpoint/safetensors.h"
@@ -70,12 +69,7 @@ class Exporter {
       : dir_(dir) {
     if (!writes) return;
     attempt([&] {
-      std::error_code error;
-      std::filesystem::create_directories(dir, error);
-      if (error) {
-        throw CheckpointError(
-            fmt::format("cannot make the directory {}: {}", dir, error.message()));
-      }
+      make_directories(*current_file_system(), dir);
       file_ = std::make_unique<AtomicFile>(path("model.safetensors"));
       file_->append(bytes_of(safetensors::header(entries, {{"format", "pt"}})));
     });
@@ -94,12 +88,15 @@ class Exporter {
     if (failure_) throw CheckpointError(*failure_);
     if (!file_) return;
     // Both are whole on the disk before the first takes its name.
-    AtomicFile config(path("config.json"));
-    config.append(bytes_of(options.config_json));
-    config.prepare();
+    std::optional<AtomicFile> config;
+    if (!options.config_json.empty()) {
+      config.emplace(path("config.json"));
+      config->append(bytes_of(options.config_json));
+      config->prepare();
+    }
     file_->prepare();
     file_->commit(Existing::kReplace);
-    if (!options.config_json.empty()) config.commit(Existing::kReplace);
+    if (config) config->commit(Existing::kReplace);
   }
 
  private:
@@ -109,7 +106,7 @@ class Exporter {
   void attempt(F&& f) {
     try {
       f();
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {
       failure_ = e.what();
       file_.reset();  // removes the temporary
     }

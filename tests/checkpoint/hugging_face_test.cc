@@ -7,13 +7,18 @@
 #include <csignal>
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <new>
 
+#include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
 #include "dtensor/checkpoint/checkpoint.h"
+#include "dtensor/checkpoint/file_system.h"
 #include "dtensor/checkpoint/tensor_file.h"
 #include "dtensor/mesh/device_mesh.h"
 #include "dtensor/tensor/distribute.h"
 #include "dtensor/tests/checkpoint/bag.h"
+#include "dtensor/tests/checkpoint/recording_file_system.h"
 #include "dtensor/tests/checkpoint/temporary_directory.h"
 #include "dtensor/tests/support/run_ranks.h"
 
@@ -222,6 +227,42 @@ TEST(HuggingFace, ExportOverTheFileThatTheValuesCameFrom) {  // safetensors#762
   export_hugging_face(dir.path(), bag);
   EXPECT_EQ(read_tensors(dir / "model.safetensors").at("w").to_vector<float>(),
             (std::vector<float>{1, 2}));
+}
+
+// Directories are synced, and of a file that was not asked for nothing is made.
+TEST(HuggingFace, ExportMakesDirectoriesDurablyAndOnlyTheFilesAskedFor) {
+  const TemporaryDirectory dir;
+  Bag bag;
+  bag.add("w", DTensor(Tensor::zeros({2})));
+  const auto system = std::make_shared<testing::RecordingFileSystem>();
+  const ScopedSlot<CurrentFileSystem> scope({system});
+  export_hugging_face(dir / "a/b", bag);
+  std::vector<std::string> made;
+  std::set<std::string> synced;
+  for (const testing::FileCall& c : system->calls()) {
+    EXPECT_EQ(c.path.find("config.json"), std::string::npos);
+    if (c.kind == testing::FileCall::Kind::kMakeDirectory) made.push_back(c.path);
+    if (c.kind == testing::FileCall::Kind::kSyncDirectory) synced.insert(c.path);
+  }
+  EXPECT_EQ(made, (std::vector<std::string>{dir / "a", dir / "a/b"}));
+  EXPECT_TRUE(synced.contains(dir.path()) && synced.contains(dir / "a"));
+}
+
+// Whatever the writing rank meets: the others do not wait for it.
+TEST(HuggingFace, AnyExceptionOfTheWritingRankIsAnErrorOnAll) {
+  const TemporaryDirectory dir;
+  run_ranks(2, [&](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"x", 2}});
+    Bag bag;
+    bag.add("w", distribute(Tensor::zeros({4}), mesh, {Shard(0)}));
+    const auto system =
+        std::make_shared<testing::RecordingFileSystem>([](const testing::FileCall& call) -> int {
+          if (call.kind == testing::FileCall::Kind::kCreate) throw std::bad_alloc();
+          return 0;
+        });
+    const ScopedSlot<CurrentFileSystem> scope({system});
+    EXPECT_THAT(error_of([&] { export_hugging_face(dir.path(), bag); }), HasSubstr("bad_alloc"));
+  });
 }
 
 // A disk that fills up half-way, by a limit on the size of files.
