@@ -34,7 +34,7 @@ std::string ranges(const std::vector<int>& numbers) {
 
 class Examiner {
  public:
-  explicit Examiner(const Attempt& attempt) { out_.contents.attempt = attempt; }
+  Examiner(const Attempt& attempt, Records from) : from_(from) { out_.contents.attempt = attempt; }
 
   Examined run() {
     read_records();
@@ -70,7 +70,8 @@ class Examiner {
   }
 
   void read_records() {
-    std::map<int, Record> merged = read_manifest(contents().attempt);
+    std::map<int, Record> merged;
+    if (from_ == Records::kOfManifest) merged = read_manifest(contents().attempt);
     for (const auto& [rank, name] : record_names()) {
       const std::string path = contents().attempt.path + "/" + name;
       try {
@@ -258,6 +259,7 @@ class Examiner {
     return fmt::format("rows [{},{})", box.offset[0], box.offset[0] + box.size[0]);
   }
 
+  Records from_;
   Examined out_;
   std::map<int, Record> records_;
   std::set<int> refused_;  // ranks whose record is there, but damaged or of something else
@@ -278,13 +280,15 @@ std::string Examined::reason() const {
   return text;
 }
 
-Examined examine(const Attempt& attempt) { return Examiner(attempt).run(); }
+Examined examine(const Attempt& attempt, Records records) {
+  return Examiner(attempt, records).run();
+}
 
-Found find_complete(const std::string& run_dir, std::optional<int64_t> step) {
+Found find_complete(const std::string& run_dir, std::optional<int64_t> step, Records records) {
   Found found;
   for (const Attempt& attempt : list_attempts(run_dir)) {
     if (step && attempt.step != *step) continue;
-    Examined examined = examine(attempt);
+    Examined examined = examine(attempt, records);
     if (examined.is_complete()) {
       found.complete = std::move(examined.contents);
       break;

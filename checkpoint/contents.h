@@ -63,14 +63,19 @@ struct Examined {
   std::string reason() const;
 };
 
+// Where records are read: where there is a manifest, out of that, or each out of its own file,
+// which finds damage that the manifest makes up for.
+enum class Records : uint8_t { kOfManifest, kOwnFiles };
+
 // Records, sizes and tiling; reads no data. Does not throw for what it finds.
-Examined examine(const Attempt& attempt);
+Examined examine(const Attempt& attempt, Records records = Records::kOfManifest);
 
 struct Found {
   std::optional<Contents> complete;
   std::vector<Examined> passed_over;  // newer ones that are not complete, the newest first
 };
 // The newest complete attempt; of step `step` where that is given.
-Found find_complete(const std::string& run_dir, std::optional<int64_t> step = {});
+Found find_complete(const std::string& run_dir, std::optional<int64_t> step = {},
+                    Records records = Records::kOfManifest);
 
 }  // namespace dtensor::checkpoint

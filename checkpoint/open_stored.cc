@@ -33,6 +33,16 @@ Shape shape_of(const safetensors::Entry& e, const safetensors::File& file) {
   return Shape(std::span(e.shape));
 }
 
+// Sizes that do not fit in 64 bits are the file's fault.
+template <class F>
+auto of_tensor(const std::string& file, const std::string& name, F&& f) {
+  try {
+    return f();
+  } catch (const ArgumentError& e) {
+    throw CheckpointError(fmt::format("{}: tensor \"{}\": {}", file, name, e.what()));
+  }
+}
+
 int add_file(Contents& contents, const safetensors::File& file) {
   contents.files.push_back(
       {fs::path(file.path()).filename().string(), file.path(), file.size_bytes(), {}});
@@ -43,7 +53,7 @@ void add_whole(Contents& contents, int number, const safetensors::File& file,
                const safetensors::Entry& e) {
   const Shape shape = shape_of(e, file);
   StoredTensor tensor{e.dtype, shape, {}};
-  if (shape.numel() > 0) {
+  if (of_tensor(file.path(), e.name, [&] { return shape.numel(); }) > 0) {
     tensor.chunks.push_back({number, e.name, Box{Shape::filled(shape.ndim(), 0), shape},
                              file.data_offset_bytes() + e.begin_bytes});
   }
@@ -135,10 +145,13 @@ class DcpReader {
                         file.path(), e.name));
       }
       // The whole is not stored: it ends where the last part ends.
-      for (int d = 0; d < size.ndim(); ++d) {
-        tensor.shape[d] = std::max(tensor.shape[d], checked_add(offset->second[d], size[d]));
-      }
-      if (size.numel() == 0) continue;
+      const int64_t elements = of_tensor(file.path(), e.name, [&] {
+        for (int d = 0; d < size.ndim(); ++d) {
+          tensor.shape[d] = std::max(tensor.shape[d], checked_add(offset->second[d], size[d]));
+        }
+        return size.numel();
+      });
+      if (elements == 0) continue;
       tensor.chunks.push_back(
           {number, e.name, {offset->second, size}, file.data_offset_bytes() + e.begin_bytes});
     }
@@ -147,7 +160,11 @@ class DcpReader {
   void check(const std::string& name, const StoredTensor& tensor) const {
     Tiling tiling{tensor.shape, {}};
     for (const StoredChunk& c : tensor.chunks) tiling.tiles.push_back({c.box, c.file});
-    const auto fault = find_fault(tiling);
+    const std::string last =
+        tensor.chunks.empty()
+            ? contents_.files.back().path
+            : contents_.files[static_cast<size_t>(tensor.chunks.back().file)].path;
+    const auto fault = of_tensor(last, name, [&] { return find_fault(tiling); });
     if (!fault) return;
     const auto file = [&](int i) { return contents_.files[static_cast<size_t>(i)].name; };
     throw CheckpointError(fault->kind == TilingFault::Kind::kNotCovered
@@ -179,6 +196,12 @@ std::vector<std::string> dcp_files(const std::string& dir) {
   return found ? paths : std::vector<std::string>{};
 }
 
+bool is_hugging_face(const std::string& dir) {
+  std::error_code error;
+  return fs::exists(fs::path(dir) / "model.safetensors", error) ||
+         fs::exists(fs::path(dir) / "model.safetensors.index.json", error);
+}
+
 Contents open_attempt(const Attempt& attempt) {
   Examined examined = examine(attempt);
   if (!examined.is_complete()) {
@@ -194,6 +217,12 @@ std::optional<Attempt> attempt_at(const std::string& path) {
   const fs::path whole = fs::canonical(path, error);
   if (error) return std::nullopt;
   return attempt_of(whole.parent_path().string(), whole.filename().string());
+}
+
+bool is_foreign_directory(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error) || attempt_at(path)) return false;
+  return is_hugging_face(path) || !dcp_files(path).empty();
 }
 
 void locate_chunks(Contents& contents) {
@@ -223,9 +252,7 @@ Contents open_stored(const std::string& path) {
   if (const auto attempt = attempt_at(path)) {
     contents = open_attempt(*attempt);
   } else {
-    for (const char* name : {"model.safetensors", "model.safetensors.index.json"}) {
-      if (fs::exists(fs::path(path) / name, error)) return open_hugging_face(path);
-    }
+    if (is_hugging_face(path)) return open_hugging_face(path);
     if (const auto files = dcp_files(path); !files.empty()) return DcpReader(files).run();
     Found found = find_complete(path);
     if (!found.complete) {

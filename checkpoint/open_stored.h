@@ -18,6 +18,10 @@ namespace dtensor::checkpoint {
 // show.
 Contents open_stored(const std::string& path);
 
+// Is it a directory that open_stored takes for a Hugging Face one or one of DCP? CheckpointError
+// for a safetensors file whose header it cannot read.
+bool is_foreign_directory(const std::string& path);
+
 // Reads the headers of the files of an attempt, compares them with their CRCs and with the records,
 // and fills in where the chunks lie.
 void locate_chunks(Contents& contents);

@@ -16,17 +16,18 @@
 namespace dtensor::checkpoint {
 namespace {
 
-// The chunks that a file should have, by key.
+// A chunk that a file should have.
 struct Expected {
   const std::string* name;
   const StoredTensor* tensor;
   const StoredChunk* chunk;
 };
-std::map<std::string, Expected> expected_in(const Contents& contents, int file) {
-  std::map<std::string, Expected> out;
+// By file; all in one pass, as there may be a million chunks.
+std::vector<std::vector<Expected>> expected_by_file(const Contents& contents) {
+  std::vector<std::vector<Expected>> out(contents.files.size());
   for (const auto& [name, tensor] : contents.tensors) {
     for (const StoredChunk& c : tensor.chunks) {
-      if (c.file == file) out.insert_or_assign(c.key, Expected{&name, &tensor, &c});
+      out[static_cast<size_t>(c.file)].push_back({&name, &tensor, &c});
     }
   }
   return out;
@@ -34,17 +35,16 @@ std::map<std::string, Expected> expected_in(const Contents& contents, int file) 
 
 class FileExaminer {
  public:
-  FileExaminer(const Contents& contents, int index)
-      : contents_(contents), index_(index), stored_(contents.files[static_cast<size_t>(index)]) {}
+  FileExaminer(const StoredFile& stored, const std::vector<Expected>& expected) : stored_(stored) {
+    for (const Expected& e : expected) expected_.insert_or_assign(e.chunk->key, e);
+  }
 
   std::vector<Problem> run() {
     try {
       examine_blocks();
       if (!problems_.empty()) return std::move(problems_);
       const safetensors::File open(stored_.path);
-      for (const auto& [key, e] : expected_in(contents_, index_)) {
-        examine_entry(open, e);
-      }
+      for (const auto& [key, e] : expected_) examine_entry(open, e);
     } catch (const CheckpointError& e) {
       problems_.push_back({.what = "header", .file = stored_.name, .text = e.what()});
     }
@@ -82,25 +82,23 @@ class FileExaminer {
   // The first tensor that has bytes in [begin, end) of the file; where the header itself is
   // damaged, the first that the file has.
   std::string tensor_at(int64_t begin, int64_t end) {
-    const auto expected = expected_in(contents_, index_);
-    if (expected.empty()) return "";
+    if (expected_.empty()) return "";
     try {
       const safetensors::File open(stored_.path);
       for (const safetensors::Entry& e : open.entries()) {
         if (open.data_offset_bytes() + e.end_bytes <= begin) continue;
         if (open.data_offset_bytes() + e.begin_bytes >= end) break;
-        const auto it = expected.find(e.name);
-        if (it != expected.end()) return *it->second.name;
+        const auto it = expected_.find(e.name);
+        if (it != expected_.end()) return *it->second.name;
       }
     } catch (const CheckpointError&) {
-      return *expected.begin()->second.name;
+      return *expected_.begin()->second.name;
     }
-    return *expected.begin()->second.name;
+    return *expected_.begin()->second.name;
   }
 
-  const Contents& contents_;
-  int index_;
   const StoredFile& stored_;
+  std::map<std::string, Expected> expected_;  // by key
   std::vector<Problem> problems_;
 };
 
@@ -161,14 +159,18 @@ void for_each_part(const StoredTensor& tensor, const Box& box,
 }
 
 std::vector<Problem> examine_file(const Contents& contents, int file) {
-  return FileExaminer(contents, file).run();
+  const auto index = static_cast<size_t>(file);
+  return FileExaminer(contents.files[index], expected_by_file(contents)[index]).run();
 }
 
 std::vector<Problem> examine_data(const Contents& contents,
                                   const std::function<void(int64_t bytes)>& progress) {
   std::vector<Problem> problems;
+  const auto expected = expected_by_file(contents);
   for (size_t i = 0; i < contents.files.size(); ++i) {
-    for (Problem& p : examine_file(contents, static_cast<int>(i))) problems.push_back(std::move(p));
+    for (Problem& p : FileExaminer(contents.files[i], expected[i]).run()) {
+      problems.push_back(std::move(p));
+    }
     if (progress) progress(contents.files[i].bytes);
   }
   return problems;

@@ -38,7 +38,12 @@ Tensor read_tensor(const safetensors::File& file, const std::string& name) {
     throw CheckpointError(fmt::format("{}: tensor \"{}\" has {} dims, {} are the most", file.path(),
                                       name, entry->shape.size(), kMaxDims));
   }
-  const Tensor tensor = Tensor::empty(Shape(std::span(entry->shape)), entry->dtype);
+  Tensor tensor;
+  try {
+    tensor = Tensor::empty(Shape(std::span(entry->shape)), entry->dtype);
+  } catch (const ArgumentError& e) {
+    throw CheckpointError(fmt::format("{}: tensor \"{}\": {}", file.path(), name, e.what()));
+  }
   const std::span bytes(static_cast<std::byte*>(tensor.raw()),
                         static_cast<size_t>(entry->end_bytes - entry->begin_bytes));
   file.read(entry->begin_bytes, bytes);

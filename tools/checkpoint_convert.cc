@@ -14,6 +14,7 @@
 #include "dtensor/checkpoint/manifest.h"
 #include "dtensor/checkpoint/open_stored.h"
 #include "dtensor/placement/layout.h"
+#include "dtensor/placement/spec.h"
 #include "dtensor/tools/checkpoint_commands.h"
 #include "dtensor/tools/checkpoint_options.h"
 #include "dtensor/tools/progress.h"
@@ -27,16 +28,15 @@ using Json = nlohmann::ordered_json;
 // How the new attempt is cut.
 struct Target {
   int world = 1;
-  MeshLayout mesh;
-  std::vector<Placement> placements;
+  Spec spec;  // of kMaxDims dims
 
   // A tensor that lacks the dim of a placement is replicated there.
   Layout layout_of(const Shape& shape) const {
-    std::vector<Placement> fitting = placements;
-    for (Placement& p : fitting) {
-      if (p.is_shard() && p.dim() >= shape.ndim()) p = Replicate();
+    std::vector<std::vector<Level>> levels;
+    for (int d = 0; d < shape.ndim(); ++d) {
+      levels.emplace_back(spec.levels(d).begin(), spec.levels(d).end());
     }
-    return Layout(mesh, shape, fitting);
+    return Layout(Spec::from_levels(spec.mesh(), levels, {}), shape);
   }
 };
 
@@ -51,12 +51,11 @@ Target read_target(const Options& options, const std::string& default_world) {
     const int64_t world = read_count(text, "--world", 1);
     if (world > kMostRanks) throw UsageError("--world is too large");
     const MeshLayout mesh({{"world", static_cast<int>(world)}});
-    return {static_cast<int>(world), mesh, {Replicate()}};
+    return {static_cast<int>(world), Spec(mesh, kMaxDims, {})};
   }
-  // Any shape of enough dims: only mesh and placements are taken.
+  // Any shape of enough dims: only the spec is taken.
   const Layout layout = read_layout(options.required("layout"), Shape::filled(kMaxDims, 1));
-  Target target{0, layout.mesh(), {}};
-  for (int m = 0; m < layout.mesh().ndim(); ++m) target.placements.push_back(layout.placement(m));
+  Target target{0, layout.spec()};
   for (const int rank : layout.mesh().ranks()) target.world = std::max(target.world, rank + 1);
   if (layout.spec().has_partial()) throw UsageError("--layout: a Partial has no value to save");
   return target;

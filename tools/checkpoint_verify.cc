@@ -94,6 +94,17 @@ void add_data_problems(const Contents& contents, const Request& request, Verdict
   }
 }
 
+// A directory of others. Their files have no CRCs: there is nothing more to read.
+bool opens_as_foreign(const std::string& path, Verdict& verdict) {
+  try {
+    if (!checkpoint::is_foreign_directory(path)) return false;
+    checkpoint::open_stored(path);
+  } catch (const CheckpointError& e) {
+    verdict.problems.push_back({.what = "header", .text = e.what()});
+  }
+  return true;
+}
+
 int verify(const Request& request, std::ostream& out, std::ostream& err) {
   Verdict verdict;
   std::optional<Examined> examined;
@@ -106,13 +117,13 @@ int verify(const Request& request, std::ostream& out, std::ostream& err) {
           {.what = "header", .file = file_name(request.path), .text = e.what()});
     }
   } else if (const auto attempt = checkpoint::attempt_at(request.path)) {
-    examined = checkpoint::examine(*attempt);
+    examined = checkpoint::examine(*attempt, checkpoint::Records::kOwnFiles);
     verdict.attempt = &examined->contents.attempt;
     verdict.world = examined->contents.world;
     verdict.problems = examined->problems;
     if (verdict.problems.empty()) add_data_problems(examined->contents, request, verdict, err);
-  } else {
-    found = checkpoint::find_complete(request.path);
+  } else if (!opens_as_foreign(request.path, verdict)) {
+    found = checkpoint::find_complete(request.path, {}, checkpoint::Records::kOwnFiles);
     for (const Examined& e : found.passed_over) verdict.newer_incomplete.push_back(&e);
     if (found.complete) {
       verdict.attempt = &found.complete->attempt;

@@ -65,6 +65,13 @@ void add_tensors(Bag& bag, const DeviceMesh& mesh, double value, bool large) {
   if (large) add("large", {1300000, 2}, DType::kUInt8, Shard(0));
 }
 
+// What a checkpoint has beside its tensors.
+struct Extras {
+  std::map<std::string, int64_t> numbers = {{"samples", 640}};
+  std::map<std::string, std::string> documents = {{"schedule", R"({"warmup": [1, 2.50]})"}};
+  friend bool operator==(const Extras&, const Extras&) = default;
+};
+
 class Corruption : public ::testing::Test {
  protected:
   // Saves `step` on `world` ranks; the files of the attempt.
@@ -74,7 +81,9 @@ class Corruption : public ::testing::Test {
       const DeviceMesh mesh(comm, {{"x", world}});
       Bag bag;
       add_tensors(bag, mesh, static_cast<double>(step % 2 == 0 ? 1 : 0), large);
-      save(run.path(), step, {.model = bag});
+      Extras extras;
+      save(run.path(), step, {.model = bag, .numbers = extras.numbers, .json = extras.documents},
+           options_);
     });
     const Attempt attempt = list_attempts(run.path()).front();
     name_ = attempt.name;
@@ -152,12 +161,16 @@ class Corruption : public ::testing::Test {
 
   // Problems by the records, and where those show none by the data.
   std::vector<Problem> find_problems() {
-    Examined examined = examine(*attempt_of(dir_.path(), name_));
+    Examined examined = examine(*attempt_of(dir_.path(), name_), Records::kOwnFiles);
     return examined.is_complete() ? examine_data(examined.contents) : examined.problems;
   }
 
   void expect_found(const std::set<std::string>& changed) {
     const auto problems = find_problems();
+    if (changed == std::set<std::string>{kManifest}) {  // the records themselves count
+      ASSERT_TRUE(problems.empty());
+      return;
+    }
     ASSERT_FALSE(problems.empty());
     bool named = false;
     for (const Problem& p : problems) {
@@ -168,6 +181,20 @@ class Corruption : public ::testing::Test {
       }
     }
     EXPECT_TRUE(named) << problems[0].text;
+  }
+
+  // Of a record and its copy in the manifest one is enough.
+  bool may_load(const std::set<std::string>& changed) const {
+    return options_.manifest == Manifest::kByTheLast &&
+           std::ranges::none_of(
+               changed, [](const std::string& name) { return name.ends_with(".safetensors"); });
+  }
+
+  static void expect_right(Bag& bag) {
+    for (const auto& [name, parameter] : bag.named_parameters()) {
+      const Tensor local = parameter.value().local_tensor().to(DType::kFloat64);
+      for (const double v : local.to_vector<double>()) ASSERT_EQ(v, 1) << name;
+    }
   }
 
   void expect_refused(const std::set<std::string>& changed, bool large) {
@@ -181,12 +208,21 @@ class Corruption : public ::testing::Test {
         std::fill_n(static_cast<unsigned char*>(local.raw()), local.size_bytes(), 0x55);
       }
       std::string message;
+      Extras extras{{{"samples", -1}}, {{"schedule", "null"}}};
       try {
-        load(dir_.path(), {.model = bag}, {.step = step_});
+        load(dir_.path(), {.model = bag, .numbers = extras.numbers, .json = extras.documents},
+             {.step = step_});
       } catch (const CheckpointError& e) {
         message = e.what();
       }
-      ASSERT_NE(message, "");
+      if (message.empty()) {
+        ASSERT_TRUE(may_load(changed));
+        expect_right(bag);
+        EXPECT_EQ(extras, Extras());
+        return;
+      }
+      EXPECT_EQ(extras.numbers.at("samples"), -1);
+      EXPECT_EQ(extras.documents.at("schedule"), "null");
       const bool named = std::ranges::any_of(changed, [&](const std::string& name) {
         return message.find(name) != std::string::npos;
       });
@@ -229,7 +265,9 @@ class Corruption : public ::testing::Test {
     EXPECT_TRUE(find_problems().empty());
   }
 
+  static constexpr char kManifest[] = "manifest.jsonl";
   TemporaryDirectory dir_;
+  SaveOptions options_;
   std::string name_;
   int64_t step_ = 20;
   Files there_;
@@ -238,6 +276,14 @@ class Corruption : public ::testing::Test {
 
 // pytorch#189945, pytorch#126595, Megatron-LM#5077, ezpz#196
 TEST_F(Corruption, IsFoundBeforeAnythingIsUsed) { run(kSamples, false); }
+
+// A manifest, and several files of each rank.
+TEST_F(Corruption, BesideAManifestIsFoundOrMadeUpFor) {
+  options_ = {.file_bytes = 100, .manifest = Manifest::kByTheLast};
+  run(kSamples / 2, false);
+  EXPECT_TRUE(there_.contains(kManifest));
+  EXPECT_TRUE(there_.contains("rank-00000-1.safetensors"));
+}
 
 TEST_F(Corruption, InFilesOfSeveralBlocksIsFoundAndWhatWasOverwrittenIsTold) {
   run(kSamples / 50, true);

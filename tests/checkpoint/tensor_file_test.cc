@@ -41,6 +41,22 @@ TEST(TensorFile, NamesWhatIsNotThereAndRefusesBoolsThatAreNone) {
   EXPECT_THROW(read_tensor(safetensors::File(dir / "f"), "flags"), CheckpointError);
 }
 
+// 2^63 elements, times none: the file is a valid one, whose strides no Tensor can have.
+TEST(TensorFile, SizesBeyond64BitsAreTheFilesFault) {
+  const TemporaryDirectory dir;
+  const std::string head =
+      R"({"w":{"dtype":"F32","shape":[4294967296,2147483648,0],"data_offsets":[0,0]}})";
+  testing::write_file(dir / "f",
+                      std::string(1, static_cast<char>(head.size())) + std::string(7, '\0') + head);
+  const safetensors::File file(dir / "f");
+  try {
+    read_tensor(file, "w");
+    FAIL();
+  } catch (const CheckpointError& e) {
+    EXPECT_EQ(std::string(e.what()).rfind((dir / "f") + ": tensor \"w\": ", 0), 0U) << e.what();
+  }
+}
+
 // Values as NumPy and the reference implementation read them.
 TEST(TensorFile, ReadsAFileThatPyTorchWrote) {
   const auto tensors = read_tensors("tests/data/uneven/model.safetensors");

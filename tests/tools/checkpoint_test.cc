@@ -178,6 +178,12 @@ TEST_F(CheckpointCommand, MergeWritesAManifestAndTheCheckpointStaysComplete) {
   EXPECT_EQ(run({"verify", "--deep", dir_ / "run"}).status, 0);
   std::filesystem::remove(twenty_.path + "/rank-00001.record.json");
   EXPECT_EQ(run({"merge", twenty_.path}).status, 1);
+  // A record that is damaged is found, though its copy in the manifest is whole.
+  write_file(twenty_.path + "/rank-00001.record.json", "{}");
+  const Result damaged = run({"verify", twenty_.path, "--json"});
+  EXPECT_EQ(damaged.status, 1);
+  EXPECT_EQ(json::parse(damaged.out)["problems"][0]["file"], "rank-00001.record.json");
+  EXPECT_EQ(json::parse(run({"verify", dir_ / "run", "--json"}).out)["step"], 10);
   EXPECT_EQ(run({"merge"}).status, 2);
 }
 
@@ -204,6 +210,28 @@ TEST_F(CheckpointCommand, ReshardCutsAsAnotherMeshWouldHave) {
   EXPECT_EQ(
       run({"reshard", twenty_.path, dir_ / "x", "--layout", "a=2:S(0)", "--world", "2"}).status, 2);
   EXPECT_FALSE(std::filesystem::exists(dir_ / "x"));
+}
+
+// What `ls` says of the offsets along dim 0 after a reshard.
+TEST_F(CheckpointCommand, ReshardKeepsOrderUnitAndWeightsOfTheLayout) {
+  const auto rows = [&](const std::string& layout) {
+    std::filesystem::remove_all(dir_ / "other");
+    const Result r = run({"reshard", dir_ / "run", dir_ / "other", "--layout", layout});
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(run({"verify", "--deep", dir_ / "other"}).status, 0);
+    EXPECT_EQ(loaded(dir_ / "other", "w", {5, 3}), counting(15));
+    std::map<std::string, int64_t> first;
+    const json listed = json::parse(run({"ls", dir_ / "other", "--json"}).out);
+    for (const auto& c : listed[0]["chunks"]) first[c["file"]] = c["offset"][0];
+    std::string text;
+    for (const auto& [file, row] : first) text += std::to_string(row) + " ";
+    return text;
+  };
+  EXPECT_EQ(rows("x=2:S(0)"), "0 3 ");
+  EXPECT_EQ(rows("x=2:S(0);weights=x:1,4"), "0 1 ");
+  EXPECT_EQ(rows("x=2:S(0);unit=0:x:4"), "0 4 ");
+  EXPECT_EQ(rows("x=2,y=2:S(0),S(0)"), "0 2 3 4 ");
+  EXPECT_EQ(rows("x=2,y=2:S(0),S(0);order=0:y,x"), "0 3 2 4 ");
 }
 
 class Conversion : public ::testing::Test {
@@ -291,10 +319,15 @@ TEST_F(Conversion, ImportTakesHuggingFaceFiles) {
   r = run({"import", dir_ / "hf/model-00001-of-00003.safetensors", dir_ / "file", "--step", "1"});
   ASSERT_EQ(r.status, 0) << r.err;
   EXPECT_EQ(run({"import", dir_ / "hf", dir_ / "x"}).status, 2);
+  EXPECT_EQ(run({"verify", "--deep", dir_ / "hf"}).out, (dir_ / "hf") + ": complete\n");
   std::filesystem::remove(dir_ / "hf/model-00002-of-00003.safetensors");
   r = run({"import", dir_ / "hf", dir_ / "x", "--step", "0"});
   EXPECT_EQ(r.status, 1);
   EXPECT_THAT(r.err, HasSubstr("model-00002-of-00003.safetensors"));
+  r = run({"verify", dir_ / "hf", "--json"});
+  EXPECT_EQ(r.status, 1);
+  EXPECT_THAT(json::parse(r.out)["problems"][0]["text"].get<std::string>(),
+              HasSubstr("model-00002-of-00003.safetensors"));
 }
 
 // The files as torch.distributed.checkpoint's HuggingFaceStorageWriter makes them with
@@ -324,6 +357,7 @@ TEST_F(DcpImport, PartsGoWhereTheirOffsetsSay) {
   EXPECT_EQ(loaded(dir_ / "run", "w", {3, 4}), counting(12));
   EXPECT_EQ(loaded(dir_ / "run", "s", {}), std::vector<float>{7});
   EXPECT_EQ(run({"diff", dir_ / "dcp", dir_ / "run"}).status, 0);
+  EXPECT_EQ(run({"verify", dir_ / "dcp"}).status, 0);
 }
 
 // Written by PyTorch itself on two ranks; tests/data/README.md says what.
@@ -348,6 +382,9 @@ TEST_F(DcpImport, WhatDoesNotFitTogetherIsRefusedByName) {
   part(1, R"({"w":{"saved_offsets":[0,0]}})");
   part(2, R"({"w":{"saved_offsets":[0,3]}})");
   refused("in none of the files");
+  const Result verified = run({"verify", dir_ / "dcp"});
+  EXPECT_EQ(verified.status, 1);
+  EXPECT_THAT(verified.out, HasSubstr("in none of the files"));
   part(2, R"({"w":{"saved_offsets":[0,1]}})");
   refused("held twice");
   for (const std::string bad :
@@ -358,6 +395,10 @@ TEST_F(DcpImport, WhatDoesNotFitTogetherIsRefusedByName) {
     part(2, bad);
     refused("");
   }
+  part(2, R"({"w":{"saved_offsets":[0,9223372036854775807]}})");
+  refused("shard-00002-model-00001-of-00001.safetensors: tensor \"w\": size");
+  part(2, R"({"w":{"saved_offsets":[4611686018427387904,4611686018427387904]}})");
+  refused(".safetensors: tensor \"w\": size");
   safetensors::write(dir_ / "dcp/shard-00002-model-00001-of-00001.safetensors", {});
   refused("does not belong");
 }
