@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <set>
 #include <utility>
 
 #include "dtensor/base/error.h"
@@ -90,22 +91,43 @@ std::optional<std::string> find_damage(const World& world, const Attempt& attemp
   return std::nullopt;
 }
 
+// Rank 0 has found nothing. Where another rank sees a checkpoint, that is no first start: starting
+// anew there would lose the run. `damaged`: what all have passed over.
+void check_first_start(const World& world, const std::string& run_dir,
+                       const std::set<std::string>& damaged) {
+  world.together([&] {
+    if (world.rank() == 0) return;
+    for (const Attempt& attempt : list_attempts(run_dir)) {
+      if (damaged.contains(attempt.name) || !examine(attempt).is_complete()) continue;
+      throw CheckpointError(
+          fmt::format("{} is a complete checkpoint, but rank 0 sees none in the directory that it "
+                      "was given. Nothing was loaded: give all ranks one directory that all see",
+                      attempt.path));
+    }
+  });
+}
+
 }  // namespace
 
 Choice choose_attempt(const World& world, const std::string& run_dir, std::optional<int64_t> step,
                       bool deep) {
   Search search(run_dir, step);
+  std::set<std::string> damaged;
   while (true) {
     const std::string told = world.told_by_first(world.rank() == 0 ? search.next() : "");
     const char answer = told.empty() ? kFailed : told[0];
     const std::string rest = told.empty() ? "" : told.substr(1);
     if (answer == kFailed) throw CheckpointError(rest);
-    if (answer == kNothing) return search.choice(std::nullopt);
+    if (answer == kNothing) {
+      check_first_start(world, run_dir, damaged);
+      return search.choice(std::nullopt);
+    }
     auto attempt = attempt_of(run_dir, rest);
     if (!attempt) throw CheckpointError(fmt::format("\"{}\" is no attempt's name", rest));
     if (!deep) return search.choice(std::move(attempt));
     const auto damage = find_damage(world, *attempt);
     if (!damage) return search.choice(std::move(attempt));
+    damaged.insert(attempt->name);
     if (world.rank() == 0) search.pass_over(*damage);
   }
 }

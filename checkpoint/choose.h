@@ -21,7 +21,8 @@ struct Choice {
 
 // The newest complete attempt, of `step` where that is given. With `deep` its data is read too,
 // each rank reading some of its files, and a damaged one is passed over. A collective of the world.
-// CheckpointError on every rank where a step was named and no complete attempt is of it.
+// CheckpointError on every rank where a step was named and no complete attempt is of it, and where
+// rank 0 sees none at all but another rank does.
 Choice choose_attempt(const World& world, const std::string& run_dir, std::optional<int64_t> step,
                       bool deep);
 

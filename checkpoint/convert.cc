@@ -66,8 +66,9 @@ void write_rank(const Contents& from, const std::string& dir, Record record,
   AtomicFile file(dir + "/" + record_name(record.rank));
   file.append(bytes_of(to_text(record)));
   file.prepare();
-  file.commit(Existing::kRefuse);
-  if (data) data->keep();
+  file.rename(Existing::kRefuse);
+  if (data) data->keep();  // a record is there that speaks of it, whatever fails from now on
+  sync_directory(*current_file_system(), dir);
 }
 
 bool is_of_optimizer(const std::string& name) { return name.starts_with(kOptimizerPrefix); }

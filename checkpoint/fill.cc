@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -50,18 +51,22 @@ class Filler {
 
   FillResult run() {
     const auto allocator = Context::current().slot<CurrentAllocator>();
-    std::vector<std::thread> helpers;
+    std::vector<std::jthread> helpers;  // joined also where this thread throws
     const auto most = static_cast<int>(std::min<size_t>(order_.size(), 1U << 20));
-    for (int i = 1; i < std::min(threads_, most); ++i) {
-      helpers.emplace_back([&] {
-        Context own;
-        const ContextScope scope(own);
-        own.slot<CurrentAllocator>() = allocator;
-        read_windows();
-      });
+    try {
+      for (int i = 1; i < std::min(threads_, most); ++i) {
+        helpers.emplace_back([&] {
+          Context own;
+          const ContextScope scope(own);
+          own.slot<CurrentAllocator>() = allocator;
+          read_windows();
+        });
+      }
+    } catch (const std::system_error&) {
+      // The system has no more threads: those that are there do the work.
     }
     read_windows();
-    for (std::thread& helper : helpers) helper.join();
+    helpers.clear();
     work_.finish();
     if (failure_) throw CheckpointError(fmt::format("{}. {}", *failure_, work_.overwritten()));
     return {bytes_read_};

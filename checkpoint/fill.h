@@ -34,7 +34,7 @@ struct FillPiece {
 
 struct FillOptions {
   int64_t buffer_bytes = 16 << 20;  // of all threads together; at least a block for each
-  int threads = 1;                  // that read, the calling one included
+  int threads = 1;                  // the most that read, the calling one included
 };
 struct FillResult {
   int64_t bytes_read = 0;

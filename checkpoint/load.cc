@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <exception>
+#include <functional>
 #include <map>
 #include <set>
 #include <string_view>
@@ -154,6 +156,14 @@ class Loader {
       throw CheckpointError(fmt::format("{}: missing: the number \"{}\". Nothing was loaded",
                                         contents_.attempt.path, name));
     }
+    // Of what is wanted; what is stored beside it is not used.
+    std::map<std::string, int64_t> used = wanted_.numbers;
+    for (auto& [name, number] : used) number = contents_.numbers.at(name);
+    if (const std::string name = negative_count(used); !name.empty()) {
+      throw CheckpointError(
+          fmt::format("{}: the number \"{}\" is {}, but counts. Nothing was loaded",
+                      contents_.attempt.path, name, used.at(name)));
+    }
     for (const auto& [name, text] : wanted_.texts) {
       if (contents_.texts.contains(name)) continue;
       throw CheckpointError(fmt::format("{}: missing: the document \"{}\". Nothing was loaded",
@@ -191,14 +201,45 @@ class Loader {
   int64_t bytes_read_ = 0;
 };
 
+// As World::together, but the rank that was called wrongly gets the error that says so.
+void checked_together(const World& world, const std::function<void()>& f) {
+  std::exception_ptr own;
+  try {
+    world.together([&] {
+      try {
+        f();
+      } catch (const Error&) {
+        own = std::current_exception();
+        throw;
+      }
+    });
+  } catch (const CheckpointError&) {
+    if (own != nullptr) std::rethrow_exception(own);
+    throw;
+  }
+}
+
+void check_threads(int threads) {
+  constexpr int kMaxThreads = 256;
+  if (threads >= 1 && threads <= kMaxThreads) return;
+  throw ArgumentError(
+      fmt::format("checkpoint::load: .io_threads is {}; give 1 to {}", threads, kMaxThreads));
+}
+
 }  // namespace
 
 std::optional<int64_t> load(const std::string& run_dir, const State& state,
                             const LoadOptions& options) {
-  NamedState wanted = named_state(state);
-  refuse_partial(wanted);
-  const World world = World::of(wanted);
-  Loader loader(std::move(wanted), state, options);
+  const World world = World::of(state);
+  std::optional<Loader> made;
+  checked_together(world, [&] {
+    check_threads(options.io_threads);
+    NamedState wanted = named_state(state);
+    World::of_tensors(wanted);  // refuses two root Comms
+    refuse_partial(wanted);
+    made.emplace(std::move(wanted), state, options);
+  });
+  Loader& loader = *made;
   const bool deep = options.check == DataCheck::kBeforeReading;
   Choice choice = choose_attempt(world, run_dir, options.step, deep);
   if (options.report != nullptr) options.report->passed_over = choice.passed_over;

@@ -38,7 +38,7 @@ struct LoadReport {
 struct LoadOptions {
   std::optional<int64_t> step = {};  // this one; else the newest complete
   int64_t buffer_bytes = 16 << 20;   // the most that is read at once; a block of 1 MiB per thread
-  int io_threads = 2;                // that read, on each rank
+  int io_threads = 2;                // that read, on each rank; 1 to 256
   // Patterns of the names of the state's tensors: what is loaded. "*" stands for a part of a name,
   // "**" for anything: {"layers.0.**"}. All where empty. `exclude` counts more. Other tensors are
   // left alone, and what is stored for them is not unexpected.
@@ -59,8 +59,10 @@ struct LoadOptions {
 // step. nullopt where no step was named and the directory holds no complete checkpoint: a first
 // start. Newer attempts that are not complete are named in the log, with the reason.
 // A collective: every rank of the root Comm calls it. Rank 0 chooses and tells the others, and an
-// error on one rank is an error on all. All metadata is checked before anything is written, the
-// files' headers with their CRC: CheckpointError listing what is missing, unexpected and
+// error on one rank is an error on all: where rank 0 sees no checkpoint and another rank does, that
+// is no first start. A rank whose own arguments are wrong gets its ArgumentError or PlacementError,
+// the others a CheckpointError that names it. All metadata is checked before anything is written,
+// the files' headers with their CRC: CheckpointError listing what is missing, unexpected and
 // mismatched. A damaged block found later is a CheckpointError that names file, block and tensor,
 // what had been overwritten, and an older step that is complete.
 // A checkpoint with optimizer state loads into a model alone; one without does not load where an

@@ -35,22 +35,15 @@ struct Job {
   SavePlan plan;
 };
 
-// A call that fails on one rank counts there too: the ids of the next one agree.
-std::pair<NamedState, World> named_state_and_world(const State& state) {
-  try {
-    NamedState named = named_state(state);
-    const World world = World::of(named);
-    return {std::move(named), world};
-  } catch (const Error&) {
-    World::of(NamedState()).next_attempt_id();
-    throw;
-  }
-}
-
 std::shared_ptr<Job> planned(const std::string& run_dir, int64_t step, const State& state,
                              const SaveOptions& options) {
-  const auto [named, world] = named_state_and_world(state);
+  // Before anything can throw: a call that fails on one rank counts there too, and the ids of the
+  // next one agree.
+  const World world = World::of(state);
   const std::string id = world.next_attempt_id();
+  const NamedState named = named_state(state);
+  World::of_tensors(named);  // refuses two root Comms
+  check_for_saving(named);
   if (step < 0 || run_dir.empty() || options.file_bytes <= 0) {
     throw ArgumentError(fmt::format(
         "checkpoint::save(\"{}\", {}): give a directory, a step of 0 or more, and files of more "

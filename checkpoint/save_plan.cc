@@ -41,12 +41,30 @@ class Planner {
     plan_.record.aliases = state.aliases;
     plan_.record.numbers = state.numbers;
     plan_.record.texts = state.texts;
-    to_text(plan_.record);  // refuses what is not UTF-8
+    check_record_bytes();
     return std::move(plan_);
   }
 
  private:
   int rank() const { return plan_.record.rank; }
+
+  // With the files, whose sizes and CRCs are found while they are written. Refuses what is not
+  // UTF-8.
+  void check_record_bytes() const {
+    Record whole = plan_.record;
+    for (const PlannedFile& file : plan_.files) {
+      int64_t bytes = std::ssize(file.header);
+      for (const Tensor& t : file.parts) bytes += t.size_bytes();
+      const int64_t blocks = (bytes + kBlockBytes - 1) / kBlockBytes;
+      whole.files.push_back({file.name, bytes, std::vector<uint32_t>(static_cast<size_t>(blocks))});
+    }
+    const int64_t size = std::ssize(to_text(whole));
+    if (size <= limits_.record_bytes) return;
+    throw ArgumentError(fmt::format(
+        "checkpoint: the record of rank {} would have {} bytes, more than the {} that are read of "
+        "one: {} tensors and {} documents; save over more ranks, or keep large documents elsewhere",
+        rank(), size, limits_.record_bytes, whole.tensors.size(), whole.texts.size()));
+  }
 
   void add(const NamedTensor& t, const Box& have, const Box& box) {
     RecordTensor& entry = plan_.record.tensors.emplace_back(

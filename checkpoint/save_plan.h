@@ -31,10 +31,11 @@ struct PlanLimits {
   int64_t file_bytes = 0;  // positive
   // Keeps the header far below what readers take.
   int64_t chunks = 200'000;
+  int64_t record_bytes = kMaxRecordBytes;  // what readers take
 };
 
 // `about` has id, step, rank and world. PlacementError for a Partial tensor, ArgumentError for a
-// name that is not UTF-8.
+// name that is not UTF-8, and for a record or a header that would be too large to be read.
 SavePlan plan_save(const NamedState& state, Record about, const PlanLimits& limits);
 
 }  // namespace dtensor::checkpoint

@@ -55,14 +55,7 @@ NamedState named_state(const State& state) {
     out.numbers[kGeneratorStream] = static_cast<int64_t>(generator->next_stream);
   }
   if (state.data.position != nullptr) out.numbers[kDataSamples] = state.data.position->samples;
-  if (state.json.documents != nullptr) {
-    out.texts = *state.json.documents;
-    for (const auto& [name, text] : out.texts) {
-      if (nlohmann::json::accept(text)) continue;
-      throw ArgumentError(
-          fmt::format("checkpoint: the document \"{}\" is no JSON: {:.40}", name, text));
-    }
-  }
+  if (state.json.documents != nullptr) out.texts = *state.json.documents;
   std::set<std::string> seen;
   for (const NamedTensor& t : out.tensors) {
     if (t.name.empty() || !seen.insert(t.name).second) {
@@ -72,6 +65,26 @@ NamedState named_state(const State& state) {
     }
   }
   return out;
+}
+
+std::string negative_count(const std::map<std::string, int64_t>& numbers) {
+  for (const char* name : {kOptimizerSteps, kDataSamples, kGeneratorStream}) {
+    const auto it = numbers.find(name);
+    if (it != numbers.end() && it->second < 0) return name;
+  }
+  return "";
+}
+
+void check_for_saving(const NamedState& state) {
+  for (const auto& [name, text] : state.texts) {
+    if (nlohmann::json::accept(text)) continue;
+    throw ArgumentError(
+        fmt::format("checkpoint: the document \"{}\" is no JSON: {:.40}", name, text));
+  }
+  if (const std::string name = negative_count(state.numbers); !name.empty()) {
+    throw ArgumentError(fmt::format("checkpoint: the number \"{}\" is {}; it must be 0 to 2^63 - 1",
+                                    name, state.numbers.at(name)));
+  }
 }
 
 void restore(const State& state, const std::map<std::string, int64_t>& numbers,

@@ -81,9 +81,15 @@ struct NamedState {
   std::map<std::string, int64_t> numbers;
   std::map<std::string, std::string> texts;  // JSON documents
 };
-// ArgumentError for two tensors of one name, a parameter without a name, an optimizer's that is
-// not the model's, or a document that is no JSON.
+// ArgumentError for two tensors of one name, a parameter without a name, or an optimizer's that is
+// not the model's.
 NamedState named_state(const State& state);
+
+// ArgumentError for a document that is no JSON, and for a count that is negative.
+void check_for_saving(const NamedState& state);
+// The name of a number that counts something and is negative; empty where there is none. Of the
+// program's own nothing is known.
+std::string negative_count(const std::map<std::string, int64_t>& numbers);
 
 // Puts back what is no tensor: the optimizer's steps, numbers, generator, position and documents.
 // What the state wants of them must be there.

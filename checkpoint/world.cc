@@ -12,12 +12,15 @@
 #include <optional>
 #include <random>
 #include <string_view>
+#include <vector>
 
 #include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
 #include "dtensor/checkpoint/attempt.h"
 #include "dtensor/comm/root.h"
 #include "dtensor/mesh/device_mesh.h"
+#include "dtensor/nn/module.h"
+#include "dtensor/optim/optimizer.h"
 
 namespace dtensor::checkpoint {
 namespace {
@@ -52,10 +55,18 @@ World World::of_tensors(const NamedState& state) {
   return first == nullptr ? World() : World(first->value.mesh().root());
 }
 
-World World::of(const NamedState& state) {
-  World world = of_tensors(state);
+World World::of(const State& state) {
+  std::vector<nn::Parameter> parameters;
+  if (state.model.module != nullptr) parameters = state.model.module->parameters();
+  if (const optim::Optimizer* optimizer = state.optimizer.optimizer) {
+    const auto& more = optimizer->parameters();
+    parameters.insert(parameters.end(), more.begin(), more.end());
+  }
+  for (const nn::Parameter& p : parameters) {
+    if (p.value().mesh().defined()) return World(p.value().mesh().root());
+  }
   comm::Comm* root = comm::root();
-  return world.root_ == nullptr && root != nullptr ? World(*root) : world;
+  return root == nullptr ? World() : World(*root);
 }
 
 std::string World::next_attempt_id() const {

@@ -14,11 +14,13 @@ class World {
  public:
   World() = default;  // this rank alone
   explicit World(comm::Comm& root);
-  // Of the root Comm that the tensors' mesh has; where none lies on a mesh, of this Context's; else
-  // this rank alone. ArgumentError for tensors of two root Comms. Sends no message.
-  static World of(const NamedState& state);
+  // Of the root Comm that the mesh of the first parameter on one has; where none lies on a mesh, of
+  // this Context's; else this rank alone. Looks at nothing else of `state`, so that ranks whose
+  // states are wrong still know of whom they are. Sends no message.
+  static World of(const State& state);
 
-  // The same without the look at the Context: alone where no tensor lies on a mesh.
+  // Of the tensors' root Comm, and alone where none lies on a mesh. ArgumentError for tensors of
+  // two root Comms.
   static World of_tensors(const NamedState& state);
 
   int rank() const { return rank_; }

@@ -268,5 +268,41 @@ TEST_F(LoadOptionsTest, MemoryStaysWithinTheShardAndTheBuffer) {
   }
 }
 
+// A call that is wrong on one rank is an error on all of them, and none waits for another.
+TEST(LoadOfRanks, AWrongCallOnOneRankIsAnErrorOnAll) {
+  const TemporaryDirectory run;
+  run_ranks(3, [&](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"x", 3}});
+    Bag bag;
+    bag.add("w", distribute(counting({6}), mesh, {Shard(0)}));
+    save(run.path(), 1, {.model = bag});
+    Bag other;  // its parameter is not the model's
+    other.add("w", distribute(counting({6}), mesh, {Shard(0)}));
+    optim::AdamW stranger(other.parameters(), {});
+    const bool wrong = comm.rank() == 1;
+    const auto expect = [&](const State& state, const LoadOptions& options, const char* what) {
+      try {
+        load(run.path(), state, options);
+        ADD_FAILURE() << what;
+      } catch (const ArgumentError& e) {
+        EXPECT_TRUE(wrong) << e.what();
+        EXPECT_THAT(e.what(), HasSubstr(what));
+      } catch (const CheckpointError& e) {
+        EXPECT_FALSE(wrong) << e.what();
+        EXPECT_THAT(e.what(), AllOf(HasSubstr("rank 1: "), HasSubstr(what)));
+      }
+      EXPECT_EQ(load(run.path(), {.model = bag}), 1);  // the Comm is still good
+    };
+    for (const int threads : {0, -1, 257, 2'000'000'000}) {
+      expect({.model = bag}, {.io_threads = wrong ? threads : 2}, ".io_threads");
+    }
+    LoadOptions renamed;
+    if (wrong) renamed.stored_as = {{"v", "w"}};
+    expect({.model = bag}, renamed, "\"v\"");
+    const State strange = {.model = bag, .optimizer = stranger};
+    expect(wrong ? strange : State{.model = bag}, {}, "optimizer");
+  });
+}
+
 }  // namespace
 }  // namespace dtensor::checkpoint

@@ -14,6 +14,7 @@
 #include "dtensor/checkpoint/checkpoint.h"
 #include "dtensor/checkpoint/contents.h"
 #include "dtensor/checkpoint/file_system.h"
+#include "dtensor/comm/local/local.h"
 #include "dtensor/mesh/device_mesh.h"
 #include "dtensor/tensor/distribute.h"
 #include "dtensor/tensor/kernels.h"
@@ -138,6 +139,29 @@ TEST_F(Failing, AfterAnErrorOnOneRankTheNextSaveIsComplete) {
   const Found found = find_complete(run);
   EXPECT_EQ(found.complete->attempt.step, 3);
   EXPECT_FALSE(find_complete(run, 1).complete.has_value());
+}
+
+// The mesh's root Comm counts the saves, not this Context's, also where a save fails early.
+TEST_F(Failing, TheRootOfTheModelCountsAlsoWhereASaveFails) {
+  const std::string run = run_ / "roots";
+  const auto inner = comm::local::make_world(3, {.name = "inner"});
+  run_ranks(3, [&](comm::Comm& comm) {
+    const DeviceMesh first(comm, {{"x", 3}});  // this Context's root from now on
+    comm::Comm& own = *inner[static_cast<size_t>(comm.rank())];
+    const DeviceMesh mesh(own, {{"x", 3}});
+    Bag bag;
+    bag.add("w", distribute(Tensor::full({6}, 1), mesh, {Shard(0)}));
+    std::map<std::string, std::string> json = {{"a", comm.rank() == 1 ? "{" : "{}"}};
+    if (comm.rank() == 1) {
+      EXPECT_THROW(save(run, 1, {.model = bag, .json = json}), ArgumentError);
+    } else {
+      save(run, 1, {.model = bag, .json = json});
+    }
+    save(run, 2, {.model = bag});
+  });
+  const Found found = find_complete(run);
+  ASSERT_TRUE(found.complete.has_value());
+  EXPECT_EQ(found.complete->attempt.step, 2);
 }
 
 }  // namespace

@@ -420,8 +420,17 @@ TEST(SaveLoad, RankZeroChoosesAndAnErrorOnOneRankIsAnErrorOnAll) {
     EXPECT_EQ(full(bag.parameters()[0].value()).to_vector<float>(), std::vector<float>(6, 0));
     // The Comm is still good.
     EXPECT_EQ(load(run.path(), {.model = bag}), 1);
+    // It is no first start where rank 0 alone does not see the directory.
     const std::string lost = comm.rank() == 0 ? run / "elsewhere" : run.path();
-    EXPECT_EQ(load(lost, {.model = bag}), std::nullopt);
+    const std::string unseen = error_of([&] { load(lost, {.model = bag}); });
+    EXPECT_THAT(unseen, AllOf(HasSubstr("step-1."), HasSubstr("rank 0 sees none")));
+    if (comm.rank() == 0) {
+      EXPECT_THAT(unseen, HasSubstr("rank 1: "));
+    }
+    EXPECT_THAT(error_of([&] { load(lost, {.model = bag}, {.step = 1}); }),
+                AllOf(HasSubstr("elsewhere"), HasSubstr("no complete checkpoint of step 1")));
+    EXPECT_EQ(load(run / "elsewhere", {.model = bag}), std::nullopt);
+    EXPECT_EQ(load(run.path(), {.model = bag}, {.step = 1}), 1);
   });
 }
 

@@ -14,6 +14,7 @@
 #include "dtensor/base/philox.h"
 #include "dtensor/checkpoint/checkpoint.h"
 #include "dtensor/checkpoint/contents.h"
+#include "dtensor/checkpoint/record.h"
 #include "dtensor/mesh/device_mesh.h"
 #include "dtensor/ops/ops.h"
 #include "dtensor/optim/sgd.h"
@@ -66,6 +67,43 @@ TEST(State, ADocumentThatIsNoJsonIsRefused) {
   std::map<std::string, std::string> json = {{"scheduler", "{last: 1}"}};
   EXPECT_THROW(save(run / "x", 1, {.json = json}), ArgumentError);
   EXPECT_FALSE(std::filesystem::exists(run / "x"));
+  // What load replaces need not be any.
+  std::map<std::string, std::string> good = {{"scheduler", "{}"}};
+  save(run / "x", 1, {.json = good});
+  EXPECT_EQ(load(run / "x", {.json = json}), 1);
+  EXPECT_EQ(json, good);
+}
+
+TEST(State, NegativeCountsAreRefusedBeforeAnythingChanges) {
+  const TemporaryDirectory run;
+  Bag bag;
+  const auto w = bag.add("w", DTensor(Tensor::full({3}, 1)));
+  w.value().set_requires_grad(true);
+  optim::SGD optimizer(bag.parameters(), {});
+  Generator generator;
+  DataPosition data;
+  const State state{.model = bag, .optimizer = optimizer, .generator = generator, .data = data};
+  save(run.path(), 1, state);
+  w.value().local_tensor().data<float>()[0] = 7;
+  const std::string path = latest(run.path()).directory + "/" + record_name(0);
+  const Record good = parse_record(testing::read_file(path), path);
+  for (const char* name : {kOptimizerSteps, kDataSamples, kGeneratorStream}) {
+    Record bad = good;
+    bad.numbers.at(name) = -1;
+    testing::write_file(path, to_text(bad));
+    try {
+      load(run.path(), state);
+      FAIL() << name;
+    } catch (const CheckpointError& e) {
+      EXPECT_THAT(e.what(), HasSubstr(name));
+    }
+    EXPECT_EQ(w.value().local_tensor().data<float>()[0], 7);
+    EXPECT_EQ(optimizer.steps(), 0);
+  }
+  testing::write_file(path, to_text(good));
+  EXPECT_EQ(load(run.path(), state), 1);
+  data.samples = -1;
+  EXPECT_THROW(save(run.path(), 2, state), ArgumentError);
 }
 
 TEST(State, DocumentsThatDifferBetweenRanksMakeItIncomplete) {
