@@ -97,11 +97,21 @@ class Spec::Table {
  public:
   std::shared_ptr<const Data> intern(const Data& data) {
     const auto [begin, end] = specs_.equal_range(data.hash);
+    auto unused = end;
     for (auto it = begin; it != end; ++it) {
-      if (auto known = it->second.lock(); known && known->same_as(data)) return known;
+      const auto known = it->second.lock();
+      if (known == nullptr) {
+        unused = it;
+      } else if (known->same_as(data)) {
+        return known;
+      }
+    }
+    auto made = std::make_shared<const Data>(data);
+    if (unused != end) {
+      unused->second = made;
+      return made;
     }
     if (specs_.size() >= sweep_at_) sweep();
-    auto made = std::make_shared<const Data>(data);
     specs_.emplace(data.hash, made);
     return made;
   }
