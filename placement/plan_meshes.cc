@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "dtensor/placement/least_payload.h"
+#include "dtensor/placement/plan_split.h"
+#include "dtensor/placement/step_cost.h"
 
 namespace dtensor::internal {
 namespace {
@@ -44,12 +46,13 @@ struct Resolution {
 
 class MeshCrossing {
  public:
-  MeshCrossing(const Layout& from, const Layout& to, int64_t* visited)
+  MeshCrossing(const Layout& from, const Layout& to, const CostModel* model, int64_t* visited)
       : from_(from),
         to_(to),
         wanted_(with_all(to, partial_dims(to), Replicate())),
         old_ranks_(sorted_ranks(from.mesh())),
         new_ranks_(sorted_ranks(to.mesh())),
+        model_(model),
         visited_(visited),
         at_zero_(pinned(at_zero_dims(from, to), Coordinate{})) {
     std::vector<int> both;
@@ -64,7 +67,7 @@ class MeshCrossing {
   Path find() {
     const PathBuilder new_mesh(at_zero_, visited_);
     const ElementCount wanted = new_mesh.held(wanted_);
-    Resolution way = resolve();
+    Resolution way = resolve(wanted);
     Path path = std::move(way.path);
     const int64_t payload = payload_of(wanted - way.kept);
     const bool same_holders = old_ranks_ == new_ranks_ && at_zero_.empty() && way.only.empty();
@@ -76,8 +79,8 @@ class MeshCrossing {
   }
 
  private:
-  // Of the ways to resolve the one after which least is sent in all.
-  Resolution resolve() const {
+  // Of the ways to resolve the one after which least is sent in all, or that is the fastest.
+  Resolution resolve(ElementCount wanted) const {
     if (!from_.spec().has_partial() || from_.shape().numel() == 0) {
       const Layout layout = with_all(from_, partial_dims(from_), Replicate());
       return {.layout = layout, .kept = kept(layout)};
@@ -106,8 +109,21 @@ class MeshCrossing {
         pin_best(ways[i], replicated);
       }
     }
+    if (model_ != nullptr) return fastest(std::move(ways), wanted);
     return *std::ranges::min_element(ways, {}, [](const Resolution& way) {
       return std::pair(way.path.payload >= kTooManyElements, way.path.payload - way.kept);
+    });
+  }
+
+  Resolution fastest(std::vector<Resolution> ways, ElementCount wanted) const {
+    for (Resolution& way : ways) {
+      way.path = split_collectives(PathBuilder(way.only, visited_), way.path, *model_);
+    }
+    return *std::ranges::min_element(ways, {}, [&](const Resolution& way) {
+      const int64_t payload = payload_of(wanted - way.kept);
+      const double seconds =
+          seconds_of(way.path, *model_) + dtensor::seconds_of(crossing(way, payload), *model_);
+      return std::pair(seconds, way.path.payload - way.kept);
     });
   }
 
@@ -180,6 +196,7 @@ class MeshCrossing {
   Layout wanted_;  // `to` without what is Partial
   std::vector<int> old_ranks_;
   std::vector<int> new_ranks_;
+  const CostModel* model_;
   int64_t* visited_;
   std::vector<PinnedDim> at_zero_;
   struct InBoth {
@@ -191,8 +208,9 @@ class MeshCrossing {
 
 }  // namespace
 
-Path path_between_meshes(const Layout& from, const Layout& to, int64_t* visited) {
-  return MeshCrossing(from, to, visited).find();
+Path path_between_meshes(const Layout& from, const Layout& to, const CostModel* model,
+                         int64_t* visited) {
+  return MeshCrossing(from, to, model, visited).find();
 }
 
 }  // namespace dtensor::internal

@@ -51,7 +51,7 @@ class PlanMaker {
     const Layout a = internal::without_size_one(from);
     const Layout b = internal::without_size_one(to);
     internal::Path path = plan.is_between_meshes()
-                              ? internal::path_between_meshes(a, b, &plan.visited_)
+                              ? internal::path_between_meshes(a, b, model, &plan.visited_)
                               : on_one_mesh(a, b, model, &plan.visited_);
     if (path.payload >= internal::kTooManyElements) {
       throw ArgumentError(

@@ -97,6 +97,49 @@ TEST(PlanByTime, IsRightAndNeverSlowerThanTheLeastPayload) {
   }
 }
 
+// Terms are added on the mesh of `from`, before they go to the other: there, too, a slow link may
+// be spared; and less be sent between the meshes than within, or more.
+TEST(PlanByTime, HoldsBetweenMeshes) {
+  const Shape shape{1 << 20, 8};
+  const auto steps_of = [&](const char* from, const char* to, const CostModel& model) {
+    const Layout a = parse_layout(from, shape);
+    const Layout b = parse_layout(to, shape);
+    const ReshardPlan made = plan(a, b, model);
+    EXPECT_LE(seconds_of(made, model), seconds_of(plan(a, b), model));
+    return steps(made);
+  };
+  EXPECT_EQ(steps_of("node=2,gpu=4:P(sum),P(sum)", "x=2@8-9:S(0)", two_speeds(1e9, 100e9)),
+            "reduce_scatter gpu; all_reduce node; all_gather gpu; exchange");
+  // Each replica adds a part of it.
+  const char* replicas = "r=2,x=2:R,P(sum)";
+  CostModel model;
+  EXPECT_EQ(steps_of(replicas, "y=1@4:R", model), "local; reduce_scatter x; exchange");
+  int faster = 0;
+  std::mt19937 random(13);
+  const auto& meshes = test::small_meshes();
+  for (int i = 0; i < 1500; ++i) {
+    const auto& mesh = meshes[static_cast<size_t>(test::draw(random, 4))];
+    const MeshLayout others({{"y", 2}, {"z", 2}}, {1, 2, 20, 21});
+    const Shape& small = test::small_shapes()[static_cast<size_t>(test::draw(random, 8))];
+    const Layout from = test::random_layout(mesh, small, random);
+    const Layout to = test::random_layout(others, small, random);
+    if (from.spec().has_partial() && to.spec().has_partial()) continue;
+    for (Link& link : model.topology.mesh_dims) {
+      link.bytes_per_second = 1.0 + test::draw(random, 100);
+      link.latency_seconds = test::draw(random, 3);
+    }
+    model.topology.between_meshes = {.bytes_per_second = 1.0 + test::draw(random, 100),
+                                     .latency_seconds = 1};
+    const ReshardPlan made = plan(from, to, model);
+    const test::Locals got = test::run(made, test::make_locals(from, 5));
+    EXPECT_EQ(test::compare(from, to, 5, got), "") << to_string(from) << " -> " << to_string(to);
+    const double least = seconds_of(plan(from, to), model);
+    EXPECT_LE(seconds_of(made, model), least * (1 + 1e-9));
+    faster += seconds_of(made, model) < least * (1 - 1e-9) ? 1 : 0;
+  }
+  EXPECT_GT(faster, 0);
+}
+
 TEST(PeakTemporary, CountsWhatIsPackedAndWhatStaysBetweenSteps) {
   // Rows follow each other in the result, columns do not.
   EXPECT_EQ(peak_temporary(plan_of("x=2:S(0)", "x=2:R", {4, 6}), 0), 0);
