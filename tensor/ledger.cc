@@ -80,7 +80,7 @@ std::vector<LedgerSum> sums(const Ledger& ledger) {
              .mesh_dims = dims};
     }
     ++sum.entries;
-    sum.calls += e.call != line.last_call ? 1 : 0;
+    sum.calls += e.call != line.last_call ? e.calls : 0;
     line.last_call = e.call;
     sum.payload_bytes += e.payload_bytes;
     sum.wire_bytes += e.wire_bytes;

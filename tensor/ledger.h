@@ -47,7 +47,8 @@ struct LedgerEntry {
   // the op that it was made for.
   std::string of;
   CallSite site;
-  int64_t call = 0;   // the Comm call that it moved in
+  int64_t call = 0;   // the Comm call that it moved in,
+  int calls = 1;      // the first of so many: an all-reduce of a list may be two
   std::string label;  // a parameter's name, where known
   // On this rank: when the call was issued, and when its results were taken. Of a call whose
   // results nobody took, `end` is `begin`.

@@ -40,6 +40,7 @@ Json json_of(const LedgerEntry& e) {
   Json shape = Json::array();
   for (const int64_t d : e.from.shape()) shape.push_back(d);
   return {{"call", e.call},
+          {"calls", e.calls},
           {"kind", name_of(e.kind)},
           {"mesh_dims", dims_of(e)},
           {"op", e.op},
@@ -97,6 +98,7 @@ Json event_of(std::span<const LedgerEntry> entries, int rank, std::vector<int64_
           {"tid", take_lane(lanes, begin, end)},
           {"args",
            {{"call", e.call},
+            {"calls", e.calls},
             {"of", e.of},
             {"site", to_string(e.site)},
             {"mesh_dims", dims_of(e)},

@@ -117,6 +117,14 @@ void copy_cast(const Tensor& src, const Tensor& dst) {
   kernels::cast(src, dst);
 }
 
+// Nothing where a step wrote there already. An input that its plan leaves alone may be another view
+// of the memory.
+void write_into(const Tensor& result, const Tensor& into) {
+  if (result.storage() != into.storage()) return copy_cast(result, into);
+  if (result.raw() == into.raw() && result.is_contiguous()) return;
+  copy_cast(result.clone(), into);
+}
+
 // Throws inside NoCommunication where the plan sends anything.
 void check_scope(const ReshardPlan& plan, DType dtype, const MoveOptions& options) {
   for (const ReshardStep& step : plan.steps()) {
@@ -140,7 +148,7 @@ struct Move::State {
     std::vector<size_t> members;
     std::optional<CommStep> flying;
     bool passes = false;         // other ranks have a step under way that this one has no part in
-    std::vector<int64_t> calls;  // their numbers in the ledger
+    std::vector<int64_t> calls;  // numbers in the ledger, of those in a row the first
   };
   std::vector<Party> parties;
   std::string op;
@@ -155,7 +163,7 @@ struct Move::State {
   void land(Party& party);
   comm::Comm& comm_of(const ReshardStep& step) const;
   void enter(Party& party, int calls, LedgerEntry::Time begin) const;
-  void enter(const Moving& moving, int64_t call, LedgerEntry::Time begin) const;
+  void enter(const Moving& moving, int64_t call, int calls, LedgerEntry::Time begin) const;
 };
 
 void Move::State::form_parties() {
@@ -167,7 +175,8 @@ void Move::State::form_parties() {
   }
 }
 
-void Move::State::enter(const Moving& moving, int64_t call, LedgerEntry::Time begin) const {
+void Move::State::enter(const Moving& moving, int64_t call, int calls,
+                        LedgerEntry::Time begin) const {
   const ReshardStep& step = moving.plan->plan.steps()[moving.step];
   auto& ledger = Context::current().slot<Ledger>();
   const int64_t payload = step.payload * size_of(moving.dtype());
@@ -189,6 +198,7 @@ void Move::State::enter(const Moving& moving, int64_t call, LedgerEntry::Time be
   entry.of = of;
   entry.site = site;
   entry.call = call;
+  entry.calls = calls;
   entry.label = moving.item.label;
   entry.begin = entry.end = begin;
   ledger.enter(std::move(entry));
@@ -203,16 +213,19 @@ comm::Comm& Move::State::comm_of(const ReshardStep& step) const {
 // Enters the party's step, which moves in `calls` calls.
 void Move::State::enter(Party& party, int calls, LedgerEntry::Time begin) const {
   party.calls.clear();
+  const bool one_by_one = static_cast<size_t>(calls) == party.members.size();
   for (size_t k = 0; k < party.members.size(); ++k) {
     const Moving& moving = items[party.members[k]];
     const int rank = mesh.rank();
     if (!moving.item.from.mesh().contains(rank) && !moving.item.to.mesh().contains(rank)) {
       continue;
     }
-    if (static_cast<int>(k) < calls || party.calls.empty()) {
-      party.calls.push_back(Context::current().slot<Ledger>().next_call());
+    auto& ledger = Context::current().slot<Ledger>();
+    if (one_by_one || party.calls.empty()) {
+      party.calls.push_back(ledger.next_call());
+      for (int more = 1; more < calls && !one_by_one; ++more) ledger.next_call();
     }
-    enter(moving, party.calls.back(), begin);
+    enter(moving, party.calls.back(), one_by_one ? 1 : calls, begin);
   }
 }
 
@@ -317,7 +330,7 @@ std::vector<Tensor> Move::finish() {
     if (!(moving.now.shape() == *shape)) moving.now = moving.now.reshape(*shape);
     const Tensor& into = moving.item.into;
     if (into.defined()) {
-      if (moving.now.storage() != into.storage()) copy_cast(moving.now, into);
+      write_into(moving.now, into);
       into.storage()->restore_version(moving.into_version);
       moving.now = into;
     }

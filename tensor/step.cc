@@ -114,8 +114,8 @@ bool aliases(const RankStep& mine) {
 }
 
 int calls_of(StepKind kind, size_t items) {
-  const bool one_by_one = kind == StepKind::kAllReduce && items < kListOfAllReduces;
-  return one_by_one ? static_cast<int>(items) : 1;
+  if (kind != StepKind::kAllReduce) return 1;
+  return items < kListOfAllReduces ? static_cast<int>(items) : 2;
 }
 
 Tensor run_local(const StepItem& item) {

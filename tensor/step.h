@@ -23,7 +23,8 @@ std::optional<int64_t> run_offset(const Box& whole, const Box& box);
 // The number that changes nothing in a reduction. -0.0 for sums: x + -0.0 is x, also for x = -0.0.
 double identity_of(PartialOp op, DType dtype);
 
-// Comm calls that a step of a list of `items` makes.
+// Comm calls that a step of a list of `items` makes: one, one for each, or two for a list of
+// all-reduces.
 int calls_of(StepKind kind, size_t items);
 
 // What one tensor brings to a step, on this rank; `in` is undefined where it holds nothing before.
@@ -42,9 +43,10 @@ Tensor run_local(const StepItem& item);
 
 class CommStep {
  public:
-  // Issues the step of all items (of one kind, on one group) on `comm`. `calls` in all.
+  // Issues the step of all items (of one kind, on one group) on `comm`.
   static CommStep start(comm::Comm& comm, std::vector<StepItem> items, std::string_view label);
-  int calls() const { return static_cast<int>(works_.size()); }
+  // Comm calls of the step, also those that finish() makes.
+  int calls() const { return static_cast<int>(works_.size()) + (then_ ? 1 : 0); }
   bool ready() const;
   // Waits; the results by item, undefined where this rank holds nothing after.
   std::vector<Tensor> finish();

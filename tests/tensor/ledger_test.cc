@@ -74,6 +74,7 @@ TEST(Ledger, IsExportedAsJson) {
     ASSERT_EQ(json.at("entries").size(), 1U);
     const Json& e = json["entries"][0];
     EXPECT_EQ(e.at("kind"), "all_gather");
+    EXPECT_EQ(e.at("calls"), 1);
     EXPECT_EQ(e.at("op"), "redistribute");
     EXPECT_EQ(e.at("cause"), "explicit");
     EXPECT_EQ(e.at("mesh_dims"), Json({"x"}));
@@ -126,6 +127,7 @@ TEST(Ledger, IsExportedAsATraceWithOneEventPerCall) {
   EXPECT_EQ(events[0].at("dur"), 100.0);
   EXPECT_EQ(events[0].at("args").at("payload_bytes"), 20);
   EXPECT_EQ(events[0].at("args").at("tensors").size(), 2U);
+  EXPECT_EQ(events[0].at("args").at("calls"), 1);
   EXPECT_EQ(events[0].at("args").at("site"), "block.cc:7");
   // Events of one lane do not overlap.
   EXPECT_NE(events[0].at("tid"), events[1].at("tid"));

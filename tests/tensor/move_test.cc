@@ -160,6 +160,15 @@ TEST(Move, AListIsAllReducedInTwoCallsWithTheBitsOfEach) {
     const comm::Counters before = comm.counters();
     const std::vector<Tensor> got = move_all(mesh, items);
     EXPECT_EQ(comm.counters().calls - before.calls, 2);
+    ASSERT_EQ(ledger().entries().size(), 4U) << "one has no elements";
+    const int64_t call = ledger().entries()[0].call;
+    for (const LedgerEntry& e : ledger().entries()) {
+      EXPECT_EQ(e.call, call);
+      EXPECT_EQ(e.calls, 2);
+    }
+    EXPECT_EQ(ledger().next_call(), call + 2) << "both have a number";
+    ASSERT_EQ(sums(ledger()).size(), 1U);
+    EXPECT_EQ(sums(ledger())[0].calls, 2);
     int64_t sent = comm.counters().payload_bytes_sent - before.payload_bytes_sent;
     const comm::Buffer all{&sent, 1, DType::kInt64};
     comm.all_reduce(all, all, comm::ReduceOp::kSum).wait();
@@ -188,6 +197,30 @@ TEST(Move, WritesIntoGivenMemoryWithoutANewVersion) {
       EXPECT_EQ(memory.to_vector<float>(), t.to_vector<float>()) << to_string(p);
       EXPECT_EQ(memory.storage()->version(), version);
     }
+  });
+}
+
+// Also into other views of the memory of an input that stays.
+TEST(Move, WritesIntoOtherViewsOfItsInput) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"x", 2}});
+    const Layout layout = Layout::replicated(mesh.layout(), {2, 3});
+    const auto moved = [&](const Tensor& local, const Tensor& into) {
+      const uint64_t version = into.storage()->version();
+      const Tensor got =
+          move_local(mesh, {.local = local, .from = layout, .to = layout, .into = into}, {});
+      EXPECT_EQ(got.raw(), into.raw());
+      EXPECT_EQ(into.storage()->version(), version);
+      return got.to_vector<float>();
+    };
+    const Tensor rows = Tensor::arange(12).view({4, 3});
+    const Tensor last = rows.narrow(0, 2, 2);
+    EXPECT_EQ(moved(last, rows.narrow(0, 0, 2)), (Floats{6, 7, 8, 9, 10, 11})) << "apart";
+    EXPECT_EQ(moved(last, rows.narrow(0, 1, 2)), (Floats{6, 7, 8, 9, 10, 11})) << "overlapping";
+    EXPECT_EQ(moved(last, last), (Floats{9, 10, 11, 9, 10, 11}))
+        << "the same: now as above left it";
+    const Tensor square = Tensor::arange(6).view({3, 2});
+    EXPECT_EQ(moved(square.transpose(0, 1), square.view({2, 3})), (Floats{0, 2, 4, 1, 3, 5}));
   });
 }
 
