@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/base/cut.h"
 #include "dtensor/placement/layout.h"
 
 namespace dtensor {
@@ -104,10 +105,100 @@ MeshLayout mesh_of(const std::vector<int>& sizes) {
   return MeshLayout(dims);
 }
 
-// Every chain of up to three levels of up to 8 parts and units to 5. That the parts of one range
-// are right for all lengths to 64 is tests/base/cut_test.cc; here each chain takes one length in
-// turn, as what a chain adds is the range that a level hands to the next.
-TEST(CutChain, UnweightedChainsTileAndAppendingMovesNoBoundary) {
+constexpr int64_t kLongest = 64;
+constexpr int kChoices = 40;  // of a level: 5 units, 8 numbers of parts
+
+// What cut() gives for every range within [0, 64], every unit to 5 and every number of parts to 8.
+class SmallCuts {
+ public:
+  SmallCuts() : ends_(static_cast<size_t>(index(kLongest + 1, 0, 0))) {
+    for (int64_t begin = 0; begin <= kLongest; ++begin) {
+      for (int64_t end = begin; end <= kLongest; ++end) {
+        for (int choice = 0; choice < kChoices; ++choice) add({begin, end}, choice);
+      }
+    }
+  }
+  static int parts(int choice) { return choice % 8 + 1; }
+  static int64_t unit(int choice) { return choice / 8 + 1; }
+  // The ends of the parts.
+  const int8_t* ends(int64_t begin, int64_t end, int choice) const {
+    return &ends_[static_cast<size_t>(index(begin, end, choice))];
+  }
+
+ private:
+  static int64_t index(int64_t begin, int64_t end, int choice) {
+    return ((begin * (kLongest + 1) + end) * kChoices + choice) * 8;
+  }
+
+  // By the words of the rule; the parts tile, and their sizes differ by less than two units.
+  void add(Range whole, int choice) {
+    const int n = parts(choice);
+    const auto want =
+        boundaries(whole.size(), unit(choice), std::vector<int64_t>(static_cast<size_t>(n), 1));
+    int64_t at = whole.begin;
+    int64_t least = whole.size();
+    int64_t most = 0;
+    for (int c = 0; c < n; ++c) {
+      const Range part = cut(whole, c, n, unit(choice));
+      const bool is_right = part.begin == at && part.size() >= 0 &&
+                            part.end == whole.begin + want[static_cast<size_t>(c) + 1];
+      if (!is_right)
+        ADD_FAILURE() << whole.begin << ":" << whole.end << " part " << c << " of " << n;
+      at = part.end;
+      least = std::min(least, part.size());
+      most = std::max(most, part.size());
+      ends_[static_cast<size_t>(index(whole.begin, whole.end, choice) + c)] =
+          static_cast<int8_t>(part.end);
+    }
+    EXPECT_EQ(at, whole.end);
+    EXPECT_LT(most - least, 2 * unit(choice));
+  }
+
+  std::vector<int8_t> ends_;
+};
+
+// Every chain of up to three levels of up to 8 parts and units to 5, of every length to 64 (a level
+// of one part is none): its parts tile the dim in the order of the coordinates, and where a level
+// ends a part, the levels appended to it end one too.
+TEST(CutChain, EveryShortChainOfEveryLengthTilesAndAppendingMovesNoBoundary) {
+  const SmallCuts cuts;
+  if (HasFailure()) return;
+  int64_t parts = 0;
+  for (int64_t length = 0; length <= kLongest; length += kStep) {
+    for (int chosen = 0; chosen < kChoices * kChoices * kChoices; ++chosen) {
+      const int one = chosen % kChoices;
+      const int two = chosen / kChoices % kChoices;
+      const int three = chosen / kChoices / kChoices;
+      int64_t at = 0;  // where the parts of all three levels end so far
+      bool moved = false;
+      int64_t first = 0;
+      const int8_t* ends = cuts.ends(0, length, one);
+      for (int a = 0; a < SmallCuts::parts(one); ++a) {
+        int64_t second = first;
+        const int8_t* second_ends = cuts.ends(first, ends[a], two);
+        for (int b = 0; b < SmallCuts::parts(two); ++b) {
+          const int8_t* third_ends = cuts.ends(second, second_ends[b], three);
+          for (int c = 0; c < SmallCuts::parts(three); ++c, ++parts) {
+            moved |= third_ends[c] < at;
+            at = third_ends[c];
+          }
+          second = second_ends[b];
+          moved |= at != second;
+        }
+        first = ends[a];
+        moved |= at != first;
+      }
+      ASSERT_FALSE(moved || at != length)
+          << length << " by choices " << one << " " << two << " " << three;
+    }
+  }
+  if (kStep == 1) {
+    EXPECT_EQ(parts, 65 * 180 * 180 * 180);
+  }
+}
+
+// The same chains as layouts, against the rule in words. Each takes one length in turn.
+TEST(CutChain, UnweightedChainsOfLayoutsFollowTheRule) {
   int64_t length = 0;
   for (int chosen = 0; chosen < 40 * 40 * 40; chosen += kStep) {
     const int one = chosen % 40;
