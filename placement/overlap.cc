@@ -281,9 +281,9 @@ class CommonSum {
     const int m = order_[i];
     const auto [first, last] = candidates(state, m);
     ElementCount sum = 0;
+    State next;
     for (int c = first; c < last; ++c) {
       count(visited_);
-      State next;
       std::copy_n(state.begin(), dims_in_.size() * layouts_.size(), next.begin());
       at_[m] = c;
       set_.add(m);
