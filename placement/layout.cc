@@ -5,30 +5,10 @@
 #include <algorithm>
 
 #include "dtensor/base/text_cursor.h"
+#include "dtensor/placement/cut_alike.h"
 
 namespace dtensor {
 namespace {
-
-// The coordinates of a few mesh dims, counted through; the others stay at 0.
-class Counter {
- public:
-  Counter(const MeshLayout& mesh, std::span<const Level> levels) : mesh_(mesh), levels_(levels) {
-    at_.ndim = mesh.ndim();
-  }
-  const Coordinate& at() const { return at_; }
-  bool next() {
-    for (const Level& l : levels_) {
-      if (++at_[l.mesh_dim] < mesh_.size(l.mesh_dim)) return true;
-      at_[l.mesh_dim] = 0;
-    }
-    return false;
-  }
-
- private:
-  const MeshLayout& mesh_;
-  std::span<const Level> levels_;
-  Coordinate at_;
-};
 
 // Mesh dims of size 1 cut nothing, so that their place in the order does not matter; but both must
 // have them.
@@ -140,11 +120,11 @@ bool cut_alike(const Layout& a, int da, const Layout& b, int db) {
   if (levels_a.empty() && levels_b.empty()) return a.mesh() == b.mesh();
   if (!(a.mesh() == b.mesh()) || !same_order(a.mesh(), levels_a, levels_b)) return false;
   if (same_units(a.mesh(), levels_a, levels_b)) return true;
-  Counter counter(a.mesh(), levels_a);
-  do {
-    if (a.range(da, counter.at()) != b.range(db, counter.at())) return false;
-  } while (counter.next());
-  return true;
+  std::vector<int64_t> lengths{a.shape()[da]};
+  return std::ranges::all_of(levels_a, [&](const Level& l) {
+    const auto other = std::ranges::find(levels_b, l.mesh_dim, &Level::mesh_dim);
+    return internal::cut_alike(a.mesh(), l, *other, lengths);
+  });
 }
 
 bool equal_boundaries(const Layout& a, const Layout& b) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "dtensor/placement/cut_alike.h"
+
 namespace dtensor::internal {
 namespace {
 
@@ -15,29 +17,6 @@ Levels levels_of(const Layout& layout) {
     levels.emplace_back(of_dim.begin(), of_dim.end());
   }
   return levels;
-}
-
-void add_once(std::vector<int64_t>& lengths, int64_t length) {
-  if (std::ranges::find(lengths, length) == lengths.end()) lengths.push_back(length);
-}
-
-// Do two levels of one mesh dim cut parts of these lengths alike? `lengths` becomes those of the
-// new parts.
-bool cut_alike(const MeshLayout& mesh, const Level& a, const Level& b,
-               std::vector<int64_t>& lengths) {
-  std::vector<int64_t> next;
-  for (const int64_t length : lengths) {
-    for (int c = 0; c < mesh.size(a.mesh_dim); ++c) {
-      const auto part = [&](const Level& l) {
-        return cut({0, length}, c, mesh.size(l.mesh_dim), l.unit, mesh.weights(l.mesh_dim));
-      };
-      const Range range = part(a);
-      if (a.unit != b.unit && range != part(b)) return false;
-      add_once(next, range.size());
-    }
-  }
-  lengths = std::move(next);
-  return true;
 }
 
 // Does one part of every cut by the levels from `first` on get all of what is cut?
