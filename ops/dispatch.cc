@@ -77,7 +77,7 @@ class RuleCache {
     for (auto it = begin; it != end; ++it) {
       const Entry& e = it->second;
       if (e.allow == allow && e.op == rule.op && e.letters == rule.letters &&
-          e.uncut == rule.uncut && std::ranges::equal(e.in, in)) {
+          e.uncut == rule.uncut && e.made == rule.made && std::ranges::equal(e.in, in)) {
         return &e.result;
       }
     }
@@ -87,7 +87,7 @@ class RuleCache {
                          RuleResult result) {
     constexpr size_t kMost = 8192;
     if (entries_.size() >= kMost) entries_.clear();
-    Entry entry{rule.op, rule.letters,     rule.uncut, {in.begin(), in.end()},
+    Entry entry{rule.op, rule.letters,     rule.uncut, rule.made, {in.begin(), in.end()},
                 allow,   std::move(result)};
     return entries_.emplace(hash, std::move(entry))->second.result;
   }
@@ -95,6 +95,7 @@ class RuleCache {
   static uint64_t hash_of(const Rule& rule, std::span<const Layout> in) {
     uint64_t h = std::hash<std::string>{}(rule.letters) ^ (std::hash<std::string>{}(rule.op) << 1);
     const auto mix = [&h](uint64_t v) { h = (h ^ v) * 0x9e3779b97f4a7c15ULL + (h >> 29); };
+    for (const MadeLetter& made : rule.made) mix(static_cast<uint64_t>(made.size));
     for (const Layout& x : in) {
       mix(reinterpret_cast<uintptr_t>(x.spec().id()));
       for (const int64_t n : x.shape()) mix(static_cast<uint64_t>(n));
@@ -107,6 +108,7 @@ class RuleCache {
     std::string op;
     std::string letters;
     std::string uncut;
+    std::vector<MadeLetter> made;
     std::vector<Layout> in;
     bool allow = false;
     RuleResult result;
@@ -246,7 +248,10 @@ std::vector<DTensor> run_seen(const OpCall& call, std::span<const DTensor> input
     }
   } else {
     const DType dtype = call.dtype.value_or(placed.front().dtype());
-    for (const Layout& out : result.out) outputs.emplace_back(dtype, out, mesh);
+    for (const Layout& out : result.out) {
+      const bool second = outputs.size() == 1;
+      outputs.emplace_back(second ? call.second_dtype.value_or(dtype) : dtype, out, mesh);
+    }
   }
   record_call(call, placed, outputs);
   return outputs;
@@ -260,6 +265,9 @@ Range KernelInfo::range(char letter) const {
 }
 
 int64_t KernelInfo::size(char letter) const {
+  for (const MadeLetter& made : rule_.made) {
+    if (made.letter == letter) return made.size;
+  }
   const Spot spot = find_letter(rule_, letter);
   return inputs_[spot.input].shape()[spot.dim];
 }
@@ -273,6 +281,7 @@ std::vector<DTensor> run(const OpCall& call, std::span<const DTensor> inputs) {
                      .backward = call.backward,
                      .allow_communicating = call.allow_communicating,
                      .dtype = call.dtype,
+                     .second_dtype = call.second_dtype,
                      .site = call.site},
                     inputs);
   }

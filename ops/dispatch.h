@@ -48,6 +48,7 @@ struct OpCall {
   MakeBackward backward = {};  // none: outputs have no gradient
   bool allow_communicating = false;
   std::optional<DType> dtype = {};  // of the outputs; that of the first input where not given
+  std::optional<DType> second_dtype = {};  // of the second output, where it is another (indices)
   CallSite site = {};
 };
 

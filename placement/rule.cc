@@ -37,6 +37,7 @@ class Matcher {
     std::vector<Shape> shapes;
     for (const Layout& x : in) shapes.push_back(x.shape());
     sizes_ = check_sizes(rule, letters_, shapes);
+    for (const MadeLetter& made : rule.made) sizes_.set(made.letter, made.size);
   }
 
   RuleMatch run() {

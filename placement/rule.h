@@ -7,7 +7,8 @@
 // inputs are P (an R joins by the silent move R -> P), the inputs outside it are R.
 // A letter may be cut only where it is cut alike (dtensor/placement/layout.h) in every input that
 // has it; an input that is R there is sliced silently where that needs no message.
-// Outputs inherit the levels of the first input that has the letter.
+// Outputs inherit the levels of the first input that has the letter. A letter of outputs only is
+// `made` by the op, with its global length, and not cut: "ab->aB".
 
 #pragma once
 
@@ -23,10 +24,18 @@
 
 namespace dtensor {
 
+// A letter that the inputs do not have.
+struct MadeLetter {
+  char letter = 0;
+  int64_t size = 0;
+  friend bool operator==(const MadeLetter&, const MadeLetter&) = default;
+};
+
 struct Rule {
   std::string op;                             // "matmul"
   std::string letters;                        // "mk,kn->mn": a-z and A-Z, each once in an operand
   std::string uncut = {};                     // letters that may not be cut
+  std::vector<MadeLetter> made = {};          // lengths of the letters of outputs only
   std::vector<std::vector<int>> linear = {};  // sets of inputs that the op is jointly linear in
   PartialOp reduce = PartialOp::kSum;         // of a letter cut away
   std::string communicating = {};             // letters whose cut needs messages inside the op
