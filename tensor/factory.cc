@@ -1,10 +1,9 @@
 #include "dtensor/tensor/factory.h"
 
 #include "dtensor/base/philox.h"
-#include "dtensor/tensor/convert.h"
 #include "dtensor/tensor/kernels.h"
+#include "dtensor/tensor/random.h"
 #include "dtensor/tensor/step.h"
-#include "dtensor/tensor/strided.h"
 
 namespace dtensor {
 namespace {
@@ -46,28 +45,6 @@ DTensor make_pieces(const Shape& shape, const DeviceMesh& mesh,
   return make_pieces(Layout(mesh.layout(), shape, placements), mesh, dtype, make);
 }
 
-// Writes draw(global row-major index) * factor to every element.
-template <class Draw>
-void fill_random(const Tensor& piece, const Box& box, const Shape& global, double factor,
-                 const Draw& draw) {
-  const Shape rows = contiguous_strides(global);
-  int64_t first = 0;
-  for (int d = 0; d < global.ndim(); ++d) first += box.offset[d] * rows[d];
-  visit_dtype(piece.dtype(), [&](auto type) {
-    using T = decltype(type);
-    T* out = piece.numel() > 0 ? piece.data<T>() : nullptr;
-    internal::for_each_row<2>(
-        piece.shape(), {piece.strides(), rows},
-        [&](const internal::Offsets<2>& at, int64_t n, const internal::Offsets<2>& step) {
-          for (int64_t k = 0; k < n; ++k) {
-            const auto index = static_cast<uint64_t>(first + at[1] + k * step[1]);
-            const double x = factor * static_cast<double>(draw(index));
-            out[at[0] + k * step[0]] = internal::convert<T>(x);
-          }
-        });
-  });
-}
-
 }  // namespace
 
 DTensor distribute(const Tensor& full, const DeviceMesh& mesh, const Layout& layout) {
@@ -106,21 +83,19 @@ DTensor full(const Shape& shape, double value, const DeviceMesh& mesh,
 DTensor randn(const Shape& shape, const DeviceMesh& mesh, std::span<const Placement> placements,
               const FactoryOptions& options) {
   const uint64_t stream = stream_of(options.stream);
-  return make_pieces(
-      shape, mesh, placements, options.dtype, [&](const Tensor& piece, const Box& box) {
-        fill_random(piece, box, shape, 1.0,
-                    [&](uint64_t index) { return philox_normal(options.seed, stream, index); });
-      });
+  return make_pieces(shape, mesh, placements, options.dtype,
+                     [&](const Tensor& piece, const Box& box) {
+                       fill_normal({piece, box, shape}, {options.seed, stream});
+                     });
 }
 
 DTensor uniform(const Shape& shape, const DeviceMesh& mesh, std::span<const Placement> placements,
                 const FactoryOptions& options) {
   const uint64_t stream = stream_of(options.stream);
-  return make_pieces(
-      shape, mesh, placements, options.dtype, [&](const Tensor& piece, const Box& box) {
-        fill_random(piece, box, shape, 1.0,
-                    [&](uint64_t index) { return philox_uniform(options.seed, stream, index); });
-      });
+  return make_pieces(shape, mesh, placements, options.dtype,
+                     [&](const Tensor& piece, const Box& box) {
+                       fill_uniform({piece, box, shape}, {options.seed, stream});
+                     });
 }
 
 DTensor zeros(const Shape& shape, const DeviceMesh& mesh,
@@ -162,10 +137,7 @@ void fill_normal(const DTensor& t, double std, uint64_t seed, std::string_view s
     kernels::fill(piece, internal::identity_of(t.spec().partial_op(), t.dtype()));
     return;
   }
-  const uint64_t key = stream_of(stream);
-  fill_random(piece, t.layout().box(at), t.shape(), std,
-              [&](uint64_t index) { return philox_normal(seed, key, index); });
-  piece.storage()->bump_version();
+  fill_normal({piece, t.layout().box(at), t.shape()}, {seed, stream_of(stream)}, 0.0, std);
 }
 
 }  // namespace dtensor
