@@ -1,114 +1,22 @@
 #include "dtensor/ops/registry.h"
 
 #include <algorithm>
-#include <array>
+#include <utility>
 
 #include "dtensor/base/philox.h"
 #include "dtensor/ops/dispatch.h"
 #include "dtensor/ops/ops.h"
+#include "dtensor/ops/samples/samples.h"
 
 namespace dtensor::ops {
-namespace {
-
-using In = std::span<const DTensor>;
-
-void add_products(std::vector<OpEntry>& all) {
-  all.push_back({"matmul", "", {{{6, 4}}, {{4, 3}}}, [](In x) { return matmul(x[0], x[1]); }});
-  all.push_back(
-      {"matmul", "batched", {{{3, 4, 2}}, {{3, 2, 5}}}, [](In x) { return matmul(x[0], x[1]); }});
-  all.push_back({"linear", "", {{{2, 5, 4}}, {{6, 4}}}, [](In x) { return linear(x[0], x[1]); }});
-  all.push_back({"linear", "bias", {{{5, 4}}, {{6, 4}}, {{6}}}, [](In x) {
-                   return linear(x[0], x[1], x[2]);
-                 }});
-}
-
-void add_elementwise(std::vector<OpEntry>& all) {
-  const auto binary = [&all](const char* name, DTensor (*f)(const DTensor&, const DTensor&)) {
-    const auto call = [f](In x) { return f(x[0], x[1]); };
-    all.push_back({name, "", {{{4, 3}}, {{4, 3}}}, call});
-    all.push_back({name, "broadcast", {{{5, 4, 3}}, {{4, 1}}}, call});
-    all.push_back({name, "scalar", {{{5}}, {{}}}, call});
-  };
-  binary("add", [](const DTensor& a, const DTensor& b) { return add(a, b); });
-  binary("sub", [](const DTensor& a, const DTensor& b) { return sub(a, b); });
-  binary("mul", [](const DTensor& a, const DTensor& b) { return mul(a, b); });
-  const auto unary = [&all](const char* name, DTensor (*f)(const DTensor&)) {
-    all.push_back({name, "", {{{5, 4}}}, [f](In x) { return f(x[0]); }});
-  };
-  all.push_back({"add", "number", {{{5, 4}}}, [](In x) { return add(x[0], 10.0); }});
-  unary("scale", [](const DTensor& a) { return mul(a, -3.0); });
-  unary("neg", [](const DTensor& a) { return neg(a); });
-  unary("exp", [](const DTensor& a) { return exp(a); });
-  unary("relu", [](const DTensor& a) { return relu(a); });
-  unary("silu", [](const DTensor& a) { return silu(a); });
-  all.push_back({"silu_mul", "", {{{5, 4}}, {{5, 4}}}, [](In x) { return silu_mul(x[0], x[1]); }});
-  unary("cast", [](const DTensor& a) { return cast(cast(a, DType::kFloat32), DType::kFloat64); });
-}
-
-void add_reductions(std::vector<OpEntry>& all) {
-  using Reduce = DTensor (*)(const DTensor&, std::span<const int>);
-  const auto reduction = [&all](const char* name, Reduce f) {
-    all.push_back({name, "", {{{4, 3, 5}}}, [f](In x) { return f(x[0], {}); }});
-    all.push_back({name, "dims", {{{4, 3, 5}}}, [f](In x) {
-                     const std::array<int, 2> dims = {0, -1};
-                     return f(x[0], std::span<const int>(dims));
-                   }});
-  };
-  reduction("sum", [](const DTensor& a, std::span<const int> d) { return sum(a, d); });
-  reduction("mean", [](const DTensor& a, std::span<const int> d) { return mean(a, d); });
-  reduction("amax", [](const DTensor& a, std::span<const int> d) { return amax(a, d); });
-  reduction("amin", [](const DTensor& a, std::span<const int> d) { return amin(a, d); });
-}
-
-void add_views(std::vector<OpEntry>& all) {
-  all.push_back({"transpose", "", {{{4, 3, 5}}}, [](In x) { return transpose(x[0], 0, 2); }});
-  all.push_back({"reshape", "join", {{{4, 3, 2}}}, [](In x) { return reshape(x[0], {12, 2}); }});
-  all.push_back({"reshape", "split", {{{12, 2}}}, [](In x) { return reshape(x[0], {4, 3, 2}); }});
-  all.push_back({"narrow", "", {{{4, 5}}}, [](In x) { return narrow(x[0], 1, 1, 3); }});
-}
-
-void add_llama(std::vector<OpEntry>& all) {
-  all.push_back({"embedding", "", {{{6, 4}}, {{3, 5}, 6, false}}, [](In x) {
-                   return embedding(x[0], x[1]);
-                 }});
-  all.push_back(
-      {"rms_norm", "", {{{3, 5, 4}}, {{4}}}, [](In x) { return rms_norm(x[0], x[1], 1e-5); }});
-  all.push_back({"rope", "", {{{2, 5, 3, 4}}, {{5, 4}, 0, false}, {{5, 4}, 0, false}}, [](In x) {
-                   return rope(x[0], x[1], x[2]);
-                 }});
-  const std::vector<SampleOperand> heads = {{{2, 5, 3, 2, 4}}, {{2, 5, 3, 4}}, {{2, 5, 3, 4}}};
-  all.push_back({"attention", "", heads, [](In x) { return attention(x[0], x[1], x[2]); }});
-  all.push_back(
-      {"attention", "whole", {{{2, 3, 2, 2, 2}}, {{2, 4, 2, 2}}, {{2, 4, 2, 2}}}, [](In x) {
-         return attention(x[0], x[1], x[2], {.causal = false});
-       }});
-  const std::vector<SampleOperand> classes = {{{4, 3, 6}}, {{4, 3}, 6, false}};
-  all.push_back({"cross_entropy", "", classes, [](In x) { return cross_entropy(x[0], x[1]); }});
-  all.push_back({"cross_entropy", "sharded_classes, ignore_index", classes, [](In x) {
-                   return cross_entropy(x[0], x[1], {.ignore_index = 2, .sharded_classes = true});
-                 }});
-  all.push_back({"cross_entropy", "label_smoothing", classes,
-                 [](In x) { return cross_entropy(x[0], x[1], {.label_smoothing = 0.1}); }});
-  all.push_back({"cross_entropy", "sharded_classes, label_smoothing", classes, [](In x) {
-                   return cross_entropy(x[0], x[1],
-                                        {.sharded_classes = true, .label_smoothing = 0.1});
-                 }});
-  all.push_back({"log_softmax", "", {{{3, 5}}}, [](In x) { return log_softmax(x[0]); }});
-  all.push_back({"log_softmax", "sharded_classes", {{{3, 5}}}, [](In x) {
-                   return log_softmax(x[0], {.sharded_classes = true});
-                 }});
-}
-
-}  // namespace
-
 const std::vector<OpEntry>& all_ops() {
   static const std::vector<OpEntry> kAll = [] {
     std::vector<OpEntry> all;
-    add_products(all);
-    add_elementwise(all);
-    add_reductions(all);
-    add_views(all);
-    add_llama(all);
+    for (const auto& family : {product_samples, unary_samples, binary_samples, compare_samples,
+                               reduction_samples, softmax_samples, norm_samples, loss_samples,
+                               view_samples, indexing_samples, attention_samples}) {
+      for (OpEntry& entry : family()) all.push_back(std::move(entry));
+    }
     return all;
   }();
   return kAll;
@@ -132,9 +40,11 @@ std::vector<Rule> rules_of(const OpEntry& entry) {
     const ScopedSlot<RuleTap> scope(tap);
     loss = entry.call(inputs);
   }
-  if (loss.ndim() > 0) loss = sum(loss);
-  const ScopedSlot<RuleTap> scope(tap);
-  if (loss.requires_grad()) loss.backward();
+  if (loss.requires_grad()) {
+    if (loss.ndim() > 0) loss = sum(loss);
+    const ScopedSlot<RuleTap> scope(tap);
+    loss.backward();
+  }
   std::erase_if(rules, [&entry](const Rule& r) {
     return r.op == "spread" && entry.name != "sum" && entry.name != "mean";
   });

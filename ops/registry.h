@@ -4,32 +4,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <span>
-#include <string>
 #include <vector>
 
+#include "dtensor/ops/op_entry.h"
 #include "dtensor/placement/rule.h"
-#include "dtensor/tensor/dtensor.h"
+#include "dtensor/tensor/tensor.h"
 
 namespace dtensor::ops {
 
-// An operand of a sample call. Floating ones (f64) take any values and want a gradient where
-// `wants_grad`; integers lie in [0, below).
-struct SampleOperand {
-  Shape shape;
-  int64_t below = 0;  // 0: floating
-  bool wants_grad = true;
-};
-
-struct OpEntry {
-  std::string name;     // "matmul"
-  std::string variant;  // what is special about this sample: "batched", or empty
-  std::vector<SampleOperand> operands;
-  std::function<DTensor(std::span<const DTensor>)> call;
-};
-
-// In the order of ops.h; an op may have several entries.
+// By family (dtensor/ops/samples/samples.h); an op may have several entries.
 const std::vector<OpEntry>& all_ops();
 
 // The rules that a sample call runs by, forward and then backward. Irregular ops (reshape, narrow)

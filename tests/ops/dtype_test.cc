@@ -32,9 +32,10 @@ Values run(const ops::OpEntry& entry, DType rounded, DType dtype) {
     if (operand.below == 0 && operand.wants_grad) inputs.back().set_requires_grad(true);
   }
   const DTensor y = entry.call(inputs);
+  Values values{numbers(y.local_tensor()), {}};
+  if (!y.requires_grad()) return values;
   const Tensor weights = ops::sample_tensor({y.shape()}, 77).to(rounded).to(y.dtype());
   sum(mul(y, DTensor(weights))).backward();
-  Values values{numbers(y.local_tensor()), {}};
   for (const DTensor& x : inputs) {
     if (!x.requires_grad()) continue;
     EXPECT_EQ(x.grad().dtype(), x.dtype());
