@@ -20,12 +20,7 @@
 #include "dtensor/tests/checkpoint/bag.h"
 #include "dtensor/tests/checkpoint/temporary_directory.h"
 #include "dtensor/tests/support/run_ranks.h"
-
-#if defined(__has_feature)
-#define DTENSOR_HAS_FEATURE(x) __has_feature(x)
-#else
-#define DTENSOR_HAS_FEATURE(x) 0
-#endif
+#include "dtensor/tests/support/sanitized.h"
 
 namespace dtensor::checkpoint {
 namespace {
@@ -37,12 +32,7 @@ using testing::run_ranks;
 using testing::TemporaryDirectory;
 using testing::write_file;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
-    DTENSOR_HAS_FEATURE(address_sanitizer) || DTENSOR_HAS_FEATURE(undefined_behavior_sanitizer)
-constexpr int kSamples = 600;
-#else
-constexpr int kSamples = 5000;
-#endif
+constexpr int kSamples = testing::kSanitized ? 600 : 5000;
 
 using Files = std::map<std::string, std::string>;  // name -> bytes
 

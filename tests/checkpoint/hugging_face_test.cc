@@ -20,6 +20,7 @@
 #include "dtensor/tests/checkpoint/bag.h"
 #include "dtensor/tests/checkpoint/recording_file_system.h"
 #include "dtensor/tests/checkpoint/temporary_directory.h"
+#include "dtensor/tests/support/error_of.h"
 #include "dtensor/tests/support/run_ranks.h"
 
 namespace dtensor::checkpoint {
@@ -27,6 +28,7 @@ namespace {
 
 using ::testing::AllOf;
 using testing::Bag;
+using testing::error_of;
 using testing::files_under;
 using ::testing::HasSubstr;
 using testing::read_file;
@@ -35,16 +37,6 @@ using testing::TemporaryDirectory;
 using testing::write_file;
 
 constexpr char kGolden[] = "tests/data/uneven";  // written by PyTorch; nothing divides
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const CheckpointError& e) {
-    return e.what();
-  }
-  return "";
-}
 
 Bag& fill_bag(Bag& bag, const std::map<std::string, Tensor>& like, const DeviceMesh& mesh,
               const std::vector<Placement>& placements) {
@@ -103,7 +95,7 @@ TEST(HuggingFace, ConvertsBetweenFloatingTypesOnly) {
   EXPECT_EQ(f.value().local_tensor().to_vector<float>(), (std::vector<float>{1, -2, 3}));
   Bag whole;
   whole.add("w", DTensor(Tensor::zeros({3}, DType::kInt32)));
-  EXPECT_THAT(error_of([&] { import_hugging_face(dir.path(), whole); }),
+  EXPECT_THAT(error_of<CheckpointError>([&] { import_hugging_face(dir.path(), whole); }),
               AllOf(HasSubstr("i32[3]"), HasSubstr("bf16[3]")));
 }
 
@@ -120,7 +112,7 @@ class Indexed : public ::testing::Test {
   }
   void index(std::string_view text) { write_file(dir_ / "model.safetensors.index.json", text); }
   std::string import_error() {
-    return error_of([&] { import_hugging_face(dir_.path(), bag_); });
+    return error_of<CheckpointError>([&] { import_hugging_face(dir_.path(), bag_); });
   }
   std::vector<float> values(int i) {
     return bag_.parameters()[static_cast<size_t>(i)].value().local_tensor().to_vector<float>();
@@ -208,10 +200,11 @@ TEST(HuggingFace, AnErrorOnOneRankIsAnErrorOnAll) {
     Bag bag;
     bag.add("w", distribute(Tensor::zeros({3}), mesh, {Shard(0)}));
     const std::string from = comm.rank() == 2 ? dir / "none" : dir.path();
-    EXPECT_THAT(error_of([&] { import_hugging_face(from, bag); }), HasSubstr(dir / "none"));
+    EXPECT_THAT(error_of<CheckpointError>([&] { import_hugging_face(from, bag); }),
+                HasSubstr(dir / "none"));
     // Rank 0 cannot make the directory; the others learn it.
     write_file(dir / "file", "");
-    EXPECT_THAT(error_of([&] { export_hugging_face(dir / "file/sub", bag); }),
+    EXPECT_THAT(error_of<CheckpointError>([&] { export_hugging_face(dir / "file/sub", bag); }),
                 HasSubstr("cannot make the directory"));
     import_hugging_face(dir.path(), bag);  // the Comm is still good
     EXPECT_EQ(full(bag.parameters()[0].value()).to_vector<float>(), (std::vector<float>{1, 2, 3}));
@@ -261,7 +254,8 @@ TEST(HuggingFace, AnyExceptionOfTheWritingRankIsAnErrorOnAll) {
           return 0;
         });
     const ScopedSlot<CurrentFileSystem> scope({system});
-    EXPECT_THAT(error_of([&] { export_hugging_face(dir.path(), bag); }), HasSubstr("bad_alloc"));
+    EXPECT_THAT(error_of<CheckpointError>([&] { export_hugging_face(dir.path(), bag); }),
+                HasSubstr("bad_alloc"));
   });
 }
 
@@ -279,9 +273,10 @@ TEST(HuggingFace, AFailedExportLeavesTheOldFileAndNoTemporary) {  // burn#5479
   getrlimit(RLIMIT_FSIZE, &old_limit);
   const struct rlimit limit = {2'000'000, old_limit.rlim_max};
   setrlimit(RLIMIT_FSIZE, &limit);
-  const std::string message =
-      error_of([&] { export_hugging_face(dir.path(), bag, {.config_json = "{}"}); });
-  const std::string save_message = error_of([&] { save(dir / "run", 3, {.model = bag}); });
+  const std::string message = error_of<CheckpointError>(
+      [&] { export_hugging_face(dir.path(), bag, {.config_json = "{}"}); });
+  const std::string save_message =
+      error_of<CheckpointError>([&] { save(dir / "run", 3, {.model = bag}); });
   setrlimit(RLIMIT_FSIZE, &old_limit);
   EXPECT_THAT(message, AllOf(HasSubstr("write"), HasSubstr("File too large")));
   EXPECT_THAT(save_message, AllOf(HasSubstr("write"), HasSubstr("File too large")));

@@ -16,6 +16,7 @@
 #include "dtensor/tensor/distribute.h"
 #include "dtensor/tests/checkpoint/bag.h"
 #include "dtensor/tests/checkpoint/temporary_directory.h"
+#include "dtensor/tests/support/error_of.h"
 #include "dtensor/tests/support/run_ranks.h"
 
 namespace dtensor::checkpoint {
@@ -24,6 +25,7 @@ namespace {
 using ::testing::AllOf;
 using testing::Bag;
 using ::testing::ElementsAre;
+using testing::error_of;
 using testing::files_under;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -33,16 +35,6 @@ using testing::TemporaryDirectory;
 using testing::write_file;
 
 Tensor counting(const Shape& shape) { return Tensor::arange(shape.numel()).view(shape); }
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 float first(const nn::Parameter& p) { return p.value().local_tensor().to_vector<float>()[0]; }
 

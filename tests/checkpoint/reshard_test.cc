@@ -13,12 +13,7 @@
 #include "dtensor/tests/checkpoint/bag.h"
 #include "dtensor/tests/checkpoint/temporary_directory.h"
 #include "dtensor/tests/support/run_ranks.h"
-
-#if defined(__has_feature)
-#define DTENSOR_HAS_FEATURE(x) __has_feature(x)
-#else
-#define DTENSOR_HAS_FEATURE(x) 0
-#endif
+#include "dtensor/tests/support/sanitized.h"
 
 namespace dtensor::checkpoint {
 namespace {
@@ -27,12 +22,7 @@ using testing::Bag;
 using testing::run_ranks;
 using testing::TemporaryDirectory;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || \
-    DTENSOR_HAS_FEATURE(address_sanitizer) || DTENSOR_HAS_FEATURE(undefined_behavior_sanitizer)
-constexpr int kReshards = 40;
-#else
-constexpr int kReshards = 300;
-#endif
+constexpr int kReshards = testing::kSanitized ? 40 : 300;
 
 constexpr int64_t kBlock = 1 << 20;
 

@@ -20,6 +20,7 @@
 #include "dtensor/tensor/kernels.h"
 #include "dtensor/tests/checkpoint/bag.h"
 #include "dtensor/tests/checkpoint/temporary_directory.h"
+#include "dtensor/tests/support/error_of.h"
 #include "dtensor/tests/support/run_ranks.h"
 
 namespace dtensor::checkpoint {
@@ -27,6 +28,7 @@ namespace {
 
 using ::testing::AllOf;
 using testing::Bag;
+using testing::error_of;
 using testing::files_under;
 using ::testing::HasSubstr;
 using testing::read_file;
@@ -35,16 +37,6 @@ using testing::TemporaryDirectory;
 using testing::write_file;
 
 Tensor counting(const Shape& shape) { return Tensor::arange(shape.numel()).view(shape); }
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 // The data bytes of every data file of the one attempt in a directory, by file name.
 std::map<std::string, int64_t> data_bytes(const std::string& run) {

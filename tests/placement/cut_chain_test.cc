@@ -11,23 +11,14 @@
 
 #include "dtensor/base/cut.h"
 #include "dtensor/placement/layout.h"
+#include "dtensor/tests/support/sanitized.h"
 
 namespace dtensor {
 namespace {
 
 using Wide = __int128;
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr int kStep = 7;  // the sanitizers are slow, and see in one chain what they see in all
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-constexpr int kStep = 7;
-#else
-constexpr int kStep = 1;
-#endif
-#else
-constexpr int kStep = 1;
-#endif
+constexpr int kStep = testing::kSanitized ? 7 : 1;
 
 // The parts of [0, length) by the words of the rule: boundary c is the least whole number of units
 // that is at least the share W(c) / W of all units, and at most `length`. Found by halving, so that

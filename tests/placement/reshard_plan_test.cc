@@ -12,6 +12,7 @@
 
 #include "dtensor/tests/placement/plan_tally.h"
 #include "dtensor/tests/placement/random_layouts.h"
+#include "dtensor/tests/support/sanitized.h"
 
 namespace dtensor {
 namespace {
@@ -19,17 +20,7 @@ namespace {
 using test::all_layouts;
 using test::Tally;
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr int kSamples = 500;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-constexpr int kSamples = 500;
-#else
-constexpr int kSamples = 4000;
-#endif
-#else
-constexpr int kSamples = 4000;
-#endif
+constexpr int kSamples = testing::kSanitized ? 500 : 4000;
 
 TEST(ReshardPlan, MovesEveryPairOn1dMeshes) {
   Tally tally;
