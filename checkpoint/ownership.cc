@@ -8,6 +8,7 @@
 #include "dtensor/base/cut.h"
 #include "dtensor/base/error.h"
 #include "dtensor/base/philox.h"
+#include "dtensor/placement/holders.h"
 
 namespace dtensor::checkpoint {
 
@@ -29,15 +30,11 @@ std::optional<Box> box_to_write(std::string_view name, DType dtype, const Layout
   }
   Box box = layout.box_of(rank);
   if (box.empty()) return std::nullopt;
-  std::vector<int> copied_over;  // the mesh dims whose ranks hold the same box
-  for (int m = 0; m < mesh.ndim(); ++m) {
-    if (layout.placement(m).is_replicate()) copied_over.push_back(m);
-  }
-  const std::vector<int> replicas = mesh.group(*mesh.coordinate_of(rank), copied_over);
-  const auto me = static_cast<int>(std::ranges::find(replicas, rank) - replicas.begin());
-  const auto count = static_cast<int>(replicas.size());
+  const std::vector<int> sharers = replicas(layout, rank);
+  const auto me = static_cast<int>(std::ranges::find(sharers, rank) - sharers.begin());
+  const auto count = static_cast<int>(sharers.size());
   if (box.size.ndim() == 0 || box.numel() * size_of(dtype) < kSharedFromBytes) {
-    return static_cast<uint64_t>(me) == hash % replicas.size() ? std::optional(box) : std::nullopt;
+    return static_cast<uint64_t>(me) == hash % sharers.size() ? std::optional(box) : std::nullopt;
   }
   const Range mine = cut({box.offset[0], box.offset[0] + box.size[0]}, me, count);
   if (mine.empty()) return std::nullopt;

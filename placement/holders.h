@@ -15,9 +15,10 @@ namespace dtensor {
 // coordinates of the Partial mesh dims. ArgumentError for an index outside the shape.
 std::vector<int> holders(const Layout& layout, const Shape& index);
 
-// The ranks whose box is that of `rank`, itself among them, in the order of the mesh. Boxes without
-// elements are equal where they begin at the same element. ArgumentError for a rank outside the
-// mesh.
+// The ranks that hold the part that `rank` holds, itself among them, in the order of the mesh:
+// those that differ from it only on mesh dims that do not cut. Empty parts are parts like others:
+// that of another coordinate is another one, wherever it begins. ArgumentError for a rank outside
+// the mesh.
 std::vector<int> replicas(const Layout& layout, int rank);
 
 }  // namespace dtensor

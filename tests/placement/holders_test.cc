@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
+
+#include "dtensor/tests/support/error_of.h"
 
 namespace dtensor {
 namespace {
@@ -27,21 +30,24 @@ Ranks holders_by_walk(const Layout& layout, const Shape& index) {
   }
   return ranks;
 }
+// The ranks of the same box; of an empty one, that also are at the same coordinates of the cuts.
 Ranks replicas_by_walk(const Layout& layout, int of) {
+  const MeshLayout& mesh = layout.mesh();
+  const Box box = layout.box_of(of);
+  const auto is_same_part = [&](int rank) {
+    for (int m = 0; box.empty() && m < mesh.ndim(); ++m) {
+      const bool cuts = layout.placement(m).is_shard();
+      if (cuts && (*mesh.coordinate_of(rank))[m] != (*mesh.coordinate_of(of))[m]) return false;
+    }
+    return layout.box_of(rank) == box;
+  };
   Ranks ranks;
-  for (const int rank : layout.mesh().ranks()) {
-    if (layout.box_of(rank) == layout.box_of(of)) ranks.push_back(rank);
-  }
+  std::ranges::copy_if(mesh.ranks(), std::back_inserter(ranks), is_same_part);
   return ranks;
 }
 
 std::string error_of(const Layout& layout, const Shape& index) {
-  try {
-    holders(layout, index);
-  } catch (const ArgumentError& e) {
-    return e.what();
-  }
-  return "no ArgumentError";
+  return testing::error_of<ArgumentError>([&] { holders(layout, index); });
 }
 
 TEST(Holders, AreOnePerCoordinateOfTheDimsThatDoNotCut) {
@@ -56,12 +62,12 @@ TEST(Holders, AreOnePerCoordinateOfTheDimsThatDoNotCut) {
   EXPECT_EQ(replicas(Layout(), 0), Ranks{0});
 }
 
-TEST(Replicas, OfEmptyBoxesBeginAtTheSameElement) {
+TEST(Replicas, OfAnEmptyPartAreThoseOfItsCoordinatesOnly) {
   const Layout two = parse_layout("a=2,b=4:S(0),S(0)", {2});  // 1,0,0,0 and 1,0,0,0
-  EXPECT_EQ(replicas(two, 0), Ranks{0});
-  EXPECT_EQ(replicas(two, 2), (Ranks{1, 2, 3}));
-  EXPECT_EQ(replicas(two, 7), (Ranks{5, 6, 7}));
-  EXPECT_EQ(replicas(parse_layout("a=3:S(1)", {4, 0}), 1), (Ranks{0, 1, 2}));
+  for (int rank = 0; rank < 8; ++rank) EXPECT_EQ(replicas(two, rank), Ranks{rank});
+  EXPECT_EQ(replicas(parse_layout("a=3:S(1)", {4, 0}), 1), Ranks{1});
+  EXPECT_EQ(replicas(parse_layout("a=3,b=2:S(0),R", {1}), 4), (Ranks{4, 5}));
+  EXPECT_EQ(replicas(parse_layout("a=3,b=2:P(sum),S(0)", {1}), 3), (Ranks{1, 3, 5}));
 }
 
 TEST(Holders, RefuseWhatIsNotThere) {
@@ -70,7 +76,8 @@ TEST(Holders, RefuseWhatIsNotThere) {
   EXPECT_NE(error_of(x, {0, -1}).find("[0,-1]"), std::string::npos);
   EXPECT_NE(error_of(x, {0}).find("[0]"), std::string::npos);
   EXPECT_NE(error_of(parse_layout("a=2:S(0)", {0}), {0}).find("no element"), std::string::npos);
-  EXPECT_THROW(replicas(x, 2), ArgumentError);
+  EXPECT_EQ(testing::error_of<ArgumentError>([&] { replicas(x, 2); }),
+            "replicas: rank 2 is not in the mesh \"a=2\"");
 }
 
 TEST(Holders, AreThoseThatAWalkFindsOnRandomLayouts) {
