@@ -144,31 +144,57 @@ Layout without_new_partial(const Layout& from, const Layout& to) {
   return wanted;
 }
 
+// The mesh dims of `from` on which values are reduced: P -> R or S, between meshes every P.
+std::vector<int> reduced_dims(const Layout& from, const Layout& to) {
+  const bool one_mesh = from.mesh() == to.mesh();
+  std::vector<int> dims;
+  for (int m = 0; m < from.mesh().ndim(); ++m) {
+    const bool stays = one_mesh && to.placement(m).is_partial();
+    if (from.placement(m).is_partial() && !stays) dims.push_back(m);
+  }
+  return dims;
+}
+
+// S -> P, of one mesh.
+std::vector<int> shared_dims(const Layout& from, const Layout& to) {
+  std::vector<int> dims;
+  for (int m = 0; m < from.mesh().ndim(); ++m) {
+    if (from.placement(m).is_shard() && to.placement(m).is_partial()) dims.push_back(m);
+  }
+  return dims;
+}
+
+int64_t terms_of(const MeshLayout& mesh, const std::vector<int>& reduced) {
+  int64_t n = 1;
+  for (const int m : reduced) n *= mesh.size(m);
+  return n;
+}
+
+int64_t lacking(const Holder& h) {
+  if (!h.wants) return 0;
+  return h.want.numel() - (h.holds ? intersect(h.have, h.want).numel() : 0);
+}
+
 int64_t least_on_one_mesh(const Layout& from, const Layout& to) {
   const Layout wanted = without_new_partial(from, to);
   const MeshLayout& mesh = from.mesh();
-  std::vector<int> reduced;
-  std::vector<int> shared;  // S -> P
-  for (int m = 0; m < mesh.ndim(); ++m) {
-    if (from.placement(m).is_partial() && !to.placement(m).is_partial()) reduced.push_back(m);
-    if (from.placement(m).is_shard() && to.placement(m).is_partial()) shared.push_back(m);
-  }
+  const std::vector<int> reduced = reduced_dims(from, to);
+  const std::vector<int> shared = shared_dims(from, to);
   const std::vector<int> at_zero = at_zero_dims(from, to);
   std::vector<int> of_slice = reduced;
   of_slice.insert(of_slice.end(), shared.begin(), shared.end());
   Slicer slicer(mesh, of_slice);
-  int64_t n = 1;
-  for (const int m : reduced) n *= mesh.size(m);
+  const int64_t n = terms_of(mesh, reduced);
   std::vector<Holder> holders;
-  int64_t lacking = 0;
+  int64_t all_lacking = 0;
   for (int i = 0; i < mesh.size(); ++i) {
     const Coordinate at = mesh.coordinate_at(i);
     const bool wants = is_at_zero(at_zero, at) && is_at_zero(shared, at);
     const Holder& h = holders.emplace_back(
         Holder{slicer.slice_of(at), from.box(at), wanted.box(at), true, wants});
-    if (h.wants) lacking += h.want.numel() - intersect(h.have, h.want).numel();
+    all_lacking += lacking(h);
   }
-  if (n == 1 && shared.empty()) return lacking;
+  if (n == 1 && shared.empty()) return all_lacking;
   int64_t all = 0;
   Cells(holders, from.ndim()).for_each([&](const Box& cell) {
     all += cell.numel() * per_element(holders, slicer.count(), n, cell);
@@ -180,12 +206,7 @@ int64_t least_on_one_mesh(const Layout& from, const Layout& to) {
 // that hold it, and goes on to every other rank that wants it.
 int64_t least_between_meshes(const Layout& from, const Layout& to) {
   const Layout wanted = without_new_partial(from, to);
-  std::vector<int> reduced;
-  for (int m = 0; m < from.mesh().ndim(); ++m) {
-    if (from.placement(m).is_partial()) reduced.push_back(m);
-  }
-  int64_t n = 1;
-  for (const int m : reduced) n *= from.mesh().size(m);
+  const int64_t n = terms_of(from.mesh(), reduced_dims(from, to));
   const std::vector<int> at_zero = at_zero_dims(from, to);
   std::map<int, Holder> holders;  // by rank
   for (int i = 0; i < from.mesh().size(); ++i) {
@@ -201,8 +222,13 @@ int64_t least_between_meshes(const Layout& from, const Layout& to) {
     h.wants = is_at_zero(at_zero, at);
   }
   std::vector<Holder> all_holders;
-  for (const auto& [rank, h] : holders) all_holders.push_back(h);
   int64_t all = 0;
+  for (const auto& [rank, h] : holders) {
+    all_holders.push_back(h);
+    all += lacking(h);
+  }
+  if (n == 1) return all;
+  all = 0;
   Cells(all_holders, from.ndim()).for_each([&](const Box& cell) {
     int64_t wanters = 0;
     int64_t having = 0;
@@ -212,7 +238,7 @@ int64_t least_between_meshes(const Layout& from, const Layout& to) {
       having += h.holds_all_of(cell) ? 1 : 0;
     }
     if (wanters == 0) return;
-    all += cell.numel() * (n == 1 ? wanters - having : n - 1 + wanters - (having > 0 ? 1 : 0));
+    all += cell.numel() * (n - 1 + wanters - (having > 0 ? 1 : 0));
   });
   return all;
 }
@@ -221,6 +247,25 @@ int64_t least_between_meshes(const Layout& from, const Layout& to) {
 
 int64_t least_payload(const Layout& from, const Layout& to) {
   return from.mesh() == to.mesh() ? least_on_one_mesh(from, to) : least_between_meshes(from, to);
+}
+
+int64_t least_payload_boxes(const Layout& from, const Layout& to) {
+  const bool one_mesh = from.mesh() == to.mesh();
+  const int64_t ranks = int64_t{from.mesh().size()} + (one_mesh ? 0 : to.mesh().size());
+  const bool shares = one_mesh && !shared_dims(from, to).empty();
+  if (reduced_dims(from, to).empty() && !shares) return ranks;
+  const auto parts = [](const Layout& layout, int d) {
+    int64_t count = 1;
+    for (const Level& level : layout.spec().levels(d)) count *= layout.mesh().size(level.mesh_dim);
+    return count;
+  };
+  const Layout wanted = without_new_partial(from, to);
+  __int128 boxes = ranks;
+  for (int d = 0; d < from.ndim(); ++d) {
+    boxes *= std::clamp<int64_t>(from.shape()[d], 1, parts(from, d) + parts(wanted, d) - 1);
+    boxes = std::min<__int128>(boxes, INT64_MAX);
+  }
+  return static_cast<int64_t>(boxes);
 }
 
 }  // namespace dtensor

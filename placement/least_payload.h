@@ -20,6 +20,11 @@ namespace dtensor {
 // Mesh dims of `at_zero_dims` want the value at coordinate 0 only. One shape.
 int64_t least_payload(const Layout& from, const Layout& to);
 
+// How many boxes least_payload() looks at, at most: one per rank; where a Partial is resolved, or
+// made of a cut, one per rank for each cell between all boundaries. Told from the levels alone.
+// INT64_MAX for more than 64 bits count.
+int64_t least_payload_boxes(const Layout& from, const Layout& to);
+
 // The mesh dims of `to` of which only coordinate 0 needs the value: they become P(sum) or P(prod)
 // and do not from a cut of the same mesh. None for a tensor without elements.
 std::vector<int> at_zero_dims(const Layout& from, const Layout& to);

@@ -136,13 +136,29 @@ int64_t ReshardPlan::payload_minimum() const {
   return least_payload(internal::without_size_one(from_), internal::without_size_one(to_));
 }
 
-std::vector<BoxMove> ReshardPlan::messages() const {
+std::optional<int64_t> ReshardPlan::countable_minimum() const {
+  constexpr int64_t kMostBoxes = 1 << 25;
+  const Layout from = internal::without_size_one(from_);
+  const Layout to = internal::without_size_one(to_);
+  if (least_payload_boxes(from, to) > kMostBoxes) return std::nullopt;
+  return least_payload(from, to);
+}
+
+std::vector<BoxMove> ReshardPlan::messages() const { return *messages({}, SIZE_MAX); }
+
+std::optional<std::vector<BoxMove>> ReshardPlan::messages(std::optional<int> rank,
+                                                          size_t most) const {
+  const std::vector<int> asked = rank ? std::vector<int>{*rank} : ranks();
   std::vector<BoxMove> all;
-  for (const int rank : ranks()) {
-    for (const ReshardStep& step : steps_) {
-      for (const RankPiece& piece : dtensor::rank_step(step, rank).receive) {
-        all.push_back({piece.rank, rank, piece.box});
-      }
+  for (const ReshardStep& step : steps_) {
+    if (step.kind == StepKind::kReduceScatter || step.kind == StepKind::kAllReduce) continue;
+    for (const int me : asked) {
+      const RankStep mine = dtensor::rank_step(step, me);
+      for (const RankPiece& piece : mine.receive) all.push_back({piece.rank, me, piece.box});
+      if (all.size() > most) return std::nullopt;
+      if (!rank) continue;  // every piece is received once
+      for (const RankPiece& piece : mine.send) all.push_back({me, piece.rank, piece.box});
+      if (all.size() > most) return std::nullopt;
     }
   }
   std::ranges::sort(all, [](const BoxMove& a, const BoxMove& b) {

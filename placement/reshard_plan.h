@@ -17,7 +17,9 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "dtensor/placement/layout.h"
@@ -58,9 +60,15 @@ class ReshardPlan {
   // The least that any plan needs: every element reduced once in each group that holds it, or sent
   // once to each rank that lacks it. Computed apart from the plan.
   int64_t payload_minimum() const;
+  // The same, where counting it looks at no more than 2^25 boxes (least_payload_boxes()): on large
+  // meshes a Partial may take more.
+  std::optional<int64_t> countable_minimum() const;
   // The moves of boxes from owner to receiver in all steps but reductions, sorted by (src, dst,
   // offset).
   std::vector<BoxMove> messages() const;
+  // Of one rank, where given, what it sends and receives, without going through the others. nullopt
+  // where there are more than `most`: of all ranks they may be the square of these.
+  std::optional<std::vector<BoxMove>> messages(std::optional<int> rank, size_t most) const;
 
  private:
   friend class PlanMaker;

@@ -46,16 +46,18 @@ std::vector<std::string> names_of(const ReshardStep& step) {
 // Every group of a step, in the order of its first rank; of one rank: its own.
 std::vector<std::vector<int>> groups_of(const Request& request, const ReshardStep& step) {
   std::vector<std::vector<int>> groups;
-  std::vector<int> ranks = request.rank ? std::vector<int>{*request.rank}
-                           : step.ranks ? std::vector<int>{step.ranks->front()}
-                                        : step.from.mesh().ranks();
-  std::vector<int> seen;
-  for (const int rank : ranks) {
-    if (std::ranges::binary_search(seen, rank)) continue;
-    std::vector<int> group = group_of(step, rank);
-    if (group.empty()) continue;
-    for (const int member : group) seen.insert(std::ranges::lower_bound(seen, member), member);
-    groups.push_back(std::move(group));
+  const auto add = [&](int rank) {
+    if (auto group = group_of(step, rank); !group.empty()) groups.push_back(std::move(group));
+  };
+  if (request.rank || step.is_between_meshes()) {
+    add(request.rank ? *request.rank : step.ranks->front());
+    return groups;
+  }
+  const MeshLayout& mesh = step.from.mesh();
+  for (int i = 0; i < mesh.size(); ++i) {
+    const Coordinate at = mesh.coordinate_at(i);
+    const bool is_first = std::ranges::all_of(step.mesh_dims, [&](int m) { return at[m] == 0; });
+    if (is_first) add(mesh.ranks()[static_cast<size_t>(i)]);
   }
   return groups;
 }
@@ -75,46 +77,27 @@ Json step_json(const Request& request, const ReshardStep& step) {
   return json;
 }
 
-// The moves of boxes, sorted by (src, dst, offset): all, or those of one rank.
 std::vector<BoxMove> messages_of(const Request& request) {
-  std::vector<BoxMove> moves;
-  for (size_t s = 0; s < request.plan.steps().size(); ++s) {
-    const StepKind kind = request.plan.steps()[s].kind;
-    if (kind == StepKind::kReduceScatter || kind == StepKind::kAllReduce) continue;
-    for (const int rank : request.ranks()) {
-      const RankStep mine = request.plan.rank_step(static_cast<int>(s), rank);
-      for (const RankPiece& p : mine.receive) moves.push_back({p.rank, rank, p.box});
-      if (request.rank) {
-        for (const RankPiece& p : mine.send) moves.push_back({rank, p.rank, p.box});
-      }
-      if (moves.size() > kMaxMessages) {
-        throw UsageError(
-            fmt::format("--json lists every message, and there are more than {}; "
-                        "--rank R lists those of one rank",
-                        kMaxMessages));
-      }
-    }
+  const auto moves = request.plan.messages(request.rank, kMaxMessages);
+  if (!moves) {
+    throw UsageError(fmt::format(
+        "--json lists every message, and there are more than {}; --rank R lists those of one rank",
+        kMaxMessages));
   }
-  std::ranges::sort(moves, [](const BoxMove& a, const BoxMove& b) {
-    if (a.src != b.src || a.dst != b.dst) return std::pair(a.src, a.dst) < std::pair(b.src, b.dst);
-    return std::ranges::lexicographical_compare(a.box.offset, b.box.offset);
-  });
-  return moves;
+  return *moves;
 }
 
 std::string json_text(const Request& request) {
   const ReshardPlan& plan = request.plan;
   const std::vector<int> ranks = request.ranks();
-  Json json = {{"bytes_total", request.bytes(plan.payload())},
-               {"bytes_minimum", request.bytes(plan.payload_minimum())},
-               {"wire_bytes", checked_mul(plan.payload(), request.wire_element_bytes)},
-               {"seconds", request.seconds()},
-               {"steps", Json::array()},
-               {"messages", Json::array()},
-               {"ranks", ranks},
-               {"sent", Json::array()},
-               {"received", Json::array()},
-               {"peak_temporary", Json::array()}};
+  Json json = {{"bytes_total", request.bytes(plan.payload())}};
+  if (const auto least = plan.countable_minimum()) json["bytes_minimum"] = request.bytes(*least);
+  json["wire_bytes"] = checked_mul(plan.payload(), request.wire_element_bytes);
+  json["seconds"] = request.seconds();
+  for (const char* list : {"steps", "messages", "ranks", "sent", "received", "peak_temporary"}) {
+    json[list] = Json::array();
+  }
+  json["ranks"] = ranks;
   for (const ReshardStep& step : plan.steps()) json["steps"].push_back(step_json(request, step));
   for (const BoxMove& move : messages_of(request)) {
     json["messages"].push_back(
@@ -158,8 +141,8 @@ std::string table(const Request& request) {
     text += fmt::format("{} messages of boxes{}, ", messages_of(request).size(),
                         request.rank ? " of this rank" : "");
   }
-  text += fmt::format("{} B in all, least possible {} B", request.bytes(plan.payload()),
-                      request.bytes(plan.payload_minimum()));
+  text += fmt::format("{} B in all, {}", request.bytes(plan.payload()),
+                      least_text(plan, request.element_bytes));
   if (request.wire_element_bytes != request.element_bytes) {
     text +=
         fmt::format(", {} B on the wire", checked_mul(plan.payload(), request.wire_element_bytes));

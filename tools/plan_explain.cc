@@ -74,8 +74,8 @@ class Explanation {
       text += fmt::format("\nafter{}\n", terms_text(to));
       text += draw_mesh(to.mesh(), [&](int rank) { return box_text(to.box_of(rank)); });
     }
-    return text + fmt::format("\n{} B sent in all, least possible {} B, {:.3g} us by the links\n",
-                              bytes(plan_.payload()), bytes(plan_.payload_minimum()),
+    return text + fmt::format("\n{} B sent in all, {}, {:.3g} us by the links\n",
+                              bytes(plan_.payload()), least_text(plan_, element_bytes_),
                               seconds_of(plan_, model_) * 1e6);
   }
 
@@ -278,6 +278,12 @@ class Explanation {
 };
 
 }  // namespace
+
+std::string least_text(const ReshardPlan& plan, int64_t element_bytes) {
+  const auto least = plan.countable_minimum();
+  if (!least) return "the least possible not counted on so many ranks";
+  return fmt::format("least possible {} B", checked_mul(*least, element_bytes));
+}
 
 std::string explain(const ReshardPlan& plan, DType dtype, const CostModel& model) {
   return Explanation(plan, dtype, model).run();

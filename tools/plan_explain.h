@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "dtensor/base/dtype.h"
@@ -13,5 +14,8 @@ namespace dtensor::tools {
 
 // Of large meshes and long steps the first ranks and messages are shown. `model` tells the times.
 std::string explain(const ReshardPlan& plan, DType dtype, const CostModel& model = {});
+
+// "least possible 16 B", or that it is not counted (ReshardPlan::countable_minimum()).
+std::string least_text(const ReshardPlan& plan, int64_t element_bytes);
 
 }  // namespace dtensor::tools

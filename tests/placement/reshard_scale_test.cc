@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/placement/least_payload.h"
 #include "dtensor/placement/reshard_plan.h"
 #include "dtensor/placement/reshard_step.h"
 #include "dtensor/placement/tiling.h"
@@ -74,6 +75,63 @@ TEST(ReshardScale, OneRankOfAnExchangeHasFewMessages) {
   const Work done = work("S(0),S(0)", "S(0),S(0);order=0:b,a", {(1 << 20) + 77}, 255);
   EXPECT_GT(done.pieces, 0);
   EXPECT_LT(done.pieces, 8);
+}
+
+TEST(ReshardScale, MessagesOfOneRankAreThoseOfAllThatNameIt) {
+  for (const auto& [from, to] :
+       std::vector<std::pair<const char*, const char*>>{{"a=2,b=3:S(0),S(1)", "a=2,b=3:S(1),R"},
+                                                        {"a=2,b=3:P(sum),S(0)", "a=2,b=3:S(0),R"},
+                                                        {"a=2,b=3:S(0),P(max)", "a=2,b=3:R,R"},
+                                                        {"a=2,b=3:S(0),R", "x=4@3-6:S(1)"},
+                                                        {"a=1,b=3:R,S(0)", "a=1,b=3:R,R"}}) {
+    const ReshardPlan made = plan(parse_layout(from, {7, 5}), parse_layout(to, {7, 5}));
+    const std::vector<BoxMove> all = made.messages();
+    EXPECT_FALSE(all.empty());
+    for (const int rank : made.ranks()) {
+      std::vector<BoxMove> want;
+      for (const BoxMove& move : all) {
+        if (move.src == rank || move.dst == rank) want.push_back(move);
+      }
+      EXPECT_EQ(made.messages(rank, want.size()), want) << from << " -> " << to;
+      if (!want.empty()) {
+        EXPECT_FALSE(made.messages(rank, want.size() - 1));
+      }
+    }
+    EXPECT_EQ(made.messages({}, all.size()), all);
+    EXPECT_FALSE(made.messages({}, all.size() - 1));
+  }
+}
+
+TEST(ReshardScale, TheLeastIsCountedWhereThatLooksAtFewBoxes) {
+  const auto made = [](const char* from, const char* to, const Shape& shape) {
+    return plan(parse_layout(from, shape), parse_layout(to, shape));
+  };
+  const Shape small{7, 5};
+  const ReshardPlan few = made("a=2,b=3:P(sum),S(0)", "a=2,b=3:S(1),R", small);
+  EXPECT_EQ(few.countable_minimum(), few.payload_minimum());
+  // One box per rank where nothing is reduced, on one mesh and on two.
+  const Shape large{100000, 3000};
+  const ReshardPlan swapped = made("a=256,b=256:S(0),S(1)", "a=256,b=256:S(1),S(0)", large);
+  EXPECT_EQ(swapped.countable_minimum(), swapped.payload());
+  const ReshardPlan between = made("a=256,b=256:S(0),S(1)", "x=60000@5000-64999:S(0)", large);
+  EXPECT_EQ(between.countable_minimum(), between.payload());
+  // 65,536 ranks times the cells: one; 256 rows; 511 rows and 256 columns.
+  const ReshardPlan whole = made("a=256,b=256:P(sum),P(sum)", "a=256,b=256:R,R", large);
+  EXPECT_EQ(whole.countable_minimum(), int64_t{2} * 65535 * 300'000'000);
+  EXPECT_EQ(least_payload_boxes(whole.from(), whole.to()), 65536);
+  const ReshardPlan rows = made("a=256,b=256:P(sum),R", "a=256,b=256:S(0),R", large);
+  EXPECT_EQ(least_payload_boxes(rows.from(), rows.to()), 65536 * 256);
+  const ReshardPlan cells = made("a=256,b=256:P(sum),S(0)", "a=256,b=256:S(0),S(1)", large);
+  EXPECT_EQ(least_payload_boxes(cells.from(), cells.to()), int64_t{65536} * 511 * 256);
+  EXPECT_FALSE(cells.countable_minimum());
+  // No more than the elements; more than 64 bits count.
+  const ReshardPlan tiny = made("a=256,b=256:P(sum),S(0)", "a=256,b=256:S(0),S(1)", {3, 2});
+  EXPECT_EQ(least_payload_boxes(tiny.from(), tiny.to()), 65536 * 6);
+  const std::string mesh = "a=1024,b=4,c=4,d=4,e=4,f=4:";
+  const Shape huge{1 << 10, 1 << 10, 1 << 10, 1 << 10, 1 << 10, 1 << 10};
+  EXPECT_EQ(least_payload_boxes(parse_layout(mesh + "P(sum),S(0),S(1),S(2),S(3),S(4)", huge),
+                                parse_layout(mesh + "S(5),S(4),S(3),S(2),S(1),S(0)", huge)),
+            (int64_t{1} << 20) * 7 * 7 * 7 * 7 * 7 * 1024);
 }
 
 TEST(ReshardScale, OneRankBetweenMeshesLooksAtWhatMeetsIt) {

@@ -240,6 +240,22 @@ TEST(Commands, TakeHugeMeshes) {
   const json one = json_of(
       {"plan", "--shape", "100000,3000", "--from", from, "--to", to, "--rank", "65535", "--json"});
   EXPECT_EQ(one["ranks"], json::parse("[65535]"));
+  // Reductions too; the least is told where it is counted.
+  const auto rank_of = [&](const char* before, const char* after) {
+    return json_of({"plan", "--shape", "100000,3000", "--from",
+                    std::string("a=256,b=256:") + before, "--to",
+                    std::string("a=256,b=256:") + after, "--rank", "777", "--json"});
+  };
+  const json reduced = rank_of("P(sum),P(sum)", "R,R");
+  EXPECT_EQ(reduced["bytes_minimum"], reduced["bytes_total"]);
+  const json moved = rank_of("P(sum),S(0)", "S(0),S(1)");
+  EXPECT_FALSE(moved.contains("bytes_minimum"));
+  EXPECT_GT(moved["bytes_total"], 0);
+  EXPECT_FALSE(rank_of("S(0),S(1)", "P(sum),R").contains("bytes_minimum"));
+  const auto table = dtensor_program({"plan", "--shape", "100000,3000", "--from",
+                                      "a=256,b=256:P(sum),S(0)", "--to", "a=256,b=256:S(0),S(1)"});
+  EXPECT_NE(table.out.find("least possible not counted"), std::string::npos) << table.out;
+  EXPECT_LT(std::ranges::count(table.out, '\n'), 100);
   const auto all = dtensor_program(
       {"plan", "--shape", "65536", "--from", "a=65536:S(0)", "--to", "a=65536:R", "--json"});
   EXPECT_EQ(all.status, 2);
