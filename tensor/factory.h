@@ -13,11 +13,11 @@
 namespace dtensor {
 
 // Every rank has `full`, of the global shape; its piece is copied.
-DTensor distribute(const Tensor& full, const DeviceMesh& mesh,
-                   std::span<const Placement> placements);
-DTensor distribute(const Tensor& full, const DeviceMesh& mesh,
-                   std::initializer_list<Placement> placements);
-DTensor distribute(const Tensor& full, const DeviceMesh& mesh, const Layout& layout);
+[[nodiscard]] DTensor distribute(const Tensor& full, const DeviceMesh& mesh,
+                                 std::span<const Placement> placements);
+[[nodiscard]] DTensor distribute(const Tensor& full, const DeviceMesh& mesh,
+                                 std::initializer_list<Placement> placements);
+[[nodiscard]] DTensor distribute(const Tensor& full, const DeviceMesh& mesh, const Layout& layout);
 
 struct FactoryOptions {
   DType dtype = DType::kFloat32;

@@ -25,16 +25,16 @@ struct FromRank {
 // everywhere). Missing placements at the end are R. The result has memory of its own.
 // ArgumentError where shape or dtype is not known, or `full` is undefined on the one rank; what
 // that rank alone can know is an error there alone.
-DTensor distribute(const Tensor& full, const DeviceMesh& mesh,
-                   std::span<const Placement> placements, const FromRank& from);
-DTensor distribute(const Tensor& full, const DeviceMesh& mesh,
-                   std::initializer_list<Placement> placements, const FromRank& from);
-DTensor distribute(const Tensor& full, const DeviceMesh& mesh, const Layout& layout,
-                   const FromRank& from);
+[[nodiscard]] DTensor distribute(const Tensor& full, const DeviceMesh& mesh,
+                                 std::span<const Placement> placements, const FromRank& from);
+[[nodiscard]] DTensor distribute(const Tensor& full, const DeviceMesh& mesh,
+                                 std::initializer_list<Placement> placements, const FromRank& from);
+[[nodiscard]] DTensor distribute(const Tensor& full, const DeviceMesh& mesh, const Layout& layout,
+                                 const FromRank& from);
 
 // The whole value on one rank of the root Comm; undefined on the others. No gradient. Shares memory
 // where nothing had to move.
-Tensor full_on(const DTensor& t, int rank, CallSite site = CallSite::here());
+[[nodiscard]] Tensor full_on(const DTensor& t, int rank, CallSite site = CallSite::here());
 
 namespace internal {
 

@@ -69,11 +69,11 @@ DTensor from_local(const DTensor& piece, const DeviceMesh& mesh,
 
 // The whole value on every rank, on no mesh, with its gradient: local() of a redistribute to R. The
 // gradient's placement is stated as there.
-DTensor full_tensor(const DTensor& t, const LocalOptions& options = {});
+[[nodiscard]] DTensor full_tensor(const DTensor& t, const LocalOptions& options = {});
 
 // The whole value on every rank of the mesh, on no mesh: a collective that the call asks for. No
 // gradient. Shares memory where nothing had to move. ArgumentError outside the mesh.
-Tensor full(const DTensor& t, CallSite site = CallSite::here());
+[[nodiscard]] Tensor full(const DTensor& t, CallSite site = CallSite::here());
 
 // Same shape, dtype and value, bit for bit? The same answer on every rank: a collective where one
 // is cut or Partial. Every rank of the mesh calls it. PlacementError for tensors of two meshes.

@@ -89,6 +89,6 @@ LookAhead look_ahead(const DTensor& t, const DeviceMesh& mesh, const Layout& to)
 // A whole tensor's handle onto a mesh, R on every dim: every rank has the same value. No message
 // and no copy. Its gradient comes back R. A tensor that lies on this mesh is returned as it is;
 // PlacementError for one on another.
-DTensor replicate(const DTensor& t, const DeviceMesh& mesh);
+[[nodiscard]] DTensor replicate(const DTensor& t, const DeviceMesh& mesh);
 
 }  // namespace dtensor

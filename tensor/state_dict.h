@@ -33,8 +33,9 @@ struct DistributeStateOptions {
 // memory of their own.
 // ArgumentError that lists the names missing in `full`, those not in `places`, and tensors of
 // another shape or dtype; with `from_rank` on that rank alone.
-DTensorMap distribute_state(const TensorMap& full, const DeviceMesh& mesh,
-                            const StatePlaces& places, const DistributeStateOptions& options = {});
+[[nodiscard]] DTensorMap distribute_state(const TensorMap& full, const DeviceMesh& mesh,
+                                          const StatePlaces& places,
+                                          const DistributeStateOptions& options = {});
 Pending<DTensorMap> distribute_state_async(const TensorMap& full, const DeviceMesh& mesh,
                                            const StatePlaces& places,
                                            const DistributeStateOptions& options = {});
@@ -48,7 +49,8 @@ struct GatherStateOptions {
 // The whole value of every tensor. All lie on one mesh (ArgumentError otherwise) or on none. Called
 // by every rank of the mesh and by `to_rank`. A result shares memory with the dict where nothing
 // had to move.
-TensorMap gather_state(const DTensorMap& state, const GatherStateOptions& options = {});
+[[nodiscard]] TensorMap gather_state(const DTensorMap& state,
+                                     const GatherStateOptions& options = {});
 Pending<TensorMap> gather_state_async(const DTensorMap& state,
                                       const GatherStateOptions& options = {});
 

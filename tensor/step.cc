@@ -102,7 +102,8 @@ double identity_of(PartialOp op, DType dtype) {
     case PartialOp::kMin:
       return std::numeric_limits<double>::infinity();
     case PartialOp::kMax:
-      return -std::numeric_limits<double>::infinity();
+      // As a bool every number but 0 is true.
+      return dtype == DType::kBool ? 0.0 : -std::numeric_limits<double>::infinity();
     case PartialOp::kProd:
       break;
   }

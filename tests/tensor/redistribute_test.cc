@@ -5,11 +5,13 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "dtensor/base/dtype.h"
 #include "dtensor/base/error.h"
 #include "dtensor/tensor/autograd.h"
 #include "dtensor/tensor/factory.h"
@@ -345,6 +347,87 @@ TEST(Redistribute, MinusZeroComesBackFromAPartial) {
       const Tensor full = Tensor::of<double>({-0.0, 0.0, 1.5}, {3}).to(dtype);
       const DTensor p = redistribute(distribute(full, mesh, {}), {Partial(), Partial()});
       check(redistribute(p, {Shard(0), Replicate()}), full);
+    }
+  });
+}
+
+struct Identities {
+  DType dtype;
+  uint64_t sum, prod, min, max;  // as bits
+};
+constexpr Identities kIdentities[] = {
+    {DType::kFloat32, 0x80000000, 0x3f800000, 0x7f800000, 0xff800000},
+    {DType::kFloat64, uint64_t{1} << 63, 0x3ff0000000000000, 0x7ff0000000000000,
+     0xfff0000000000000},
+    {DType::kFloat16, 0x8000, 0x3c00, 0x7c00, 0xfc00},
+    {DType::kBFloat16, 0x8000, 0x3f80, 0x7f80, 0xff80},
+    {DType::kInt8, 0, 1, 0x7f, 0x80},
+    {DType::kUInt8, 0, 1, 0xff, 0},
+    {DType::kInt32, 0, 1, 0x7fffffff, 0x80000000},
+    {DType::kInt64, 0, 1, 0x7fffffffffffffff, uint64_t{1} << 63},
+    {DType::kBool, 0, 1, 1, 0}};
+
+// Of every element.
+std::vector<uint64_t> bits_of(const Tensor& t) {
+  const Tensor dense = t.contiguous();
+  const auto size = static_cast<size_t>(size_of(t.dtype()));
+  std::vector<uint64_t> all(static_cast<size_t>(t.numel()), 0);
+  for (size_t i = 0; i < all.size(); ++i) {
+    std::memcpy(&all[i], static_cast<const char*>(dense.raw()) + i * size, size);
+  }
+  return all;
+}
+
+// Does the rank at a coordinate keep element `i` of its piece of `to`? On each mesh dim that
+// becomes Partial: what it held as a part; of R the value at coordinate 0 (min and max: anywhere).
+bool keeps(const Layout& from, const Layout& to, const Coordinate& at, int64_t i) {
+  const PartialOp op = to.spec().partial_op();
+  for (int m = 0; m < to.mesh().ndim(); ++m) {
+    if (!to.placement(m).is_partial() || !from.placement(m).is_replicate()) continue;
+    if ((op == PartialOp::kSum || op == PartialOp::kProd) && at[m] != 0) return false;
+  }
+  const Box box = from.box(at);
+  return i >= box.offset[0] && i < box.offset[0] + box.size[0];
+}
+
+// numpy#21218, pytorch#110898, pytorch#168133: every fill, by its bits, in every dtype.
+TEST(Redistribute, WhatARankDoesNotKeepIsTheIdentity) {
+  run_ranks(4, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"a", 2}, {"b", 2}});
+    const Coordinate at = *mesh.coordinate();
+    const auto check = [&](const Identities& of, PartialOp op, uint64_t identity) {
+      const Tensor whole = Tensor::of<double>({-0.0, 1, 5, 0, 7}, {5}).to(of.dtype);
+      const std::vector<uint64_t> value = bits_of(whole);
+      const Placement p = Partial(op);
+      const std::pair<std::vector<Placement>, std::vector<Placement>> moves[] = {
+          {{Replicate(), Replicate()}, {p, p}}, {{Replicate(), Replicate()}, {Replicate(), p}},
+          {{Shard(0), Replicate()}, {p, p}},    {{Shard(0), Replicate()}, {p, Replicate()}},
+          {{Replicate(), Shard(0)}, {p, p}},    {{Shard(0), Replicate()}, {Shard(0), p}},
+          {{Shard(0), Shard(0)}, {p, p}}};
+      for (const auto& [from, to] : moves) {
+        const DTensor t = distribute(whole, mesh, from);
+        ledger().clear();
+        const DTensor moved = redistribute(t, to);
+        EXPECT_TRUE(ledger().entries().empty());
+        const Box box = moved.layout().box(at);
+        std::vector<uint64_t> want;
+        for (int64_t i = box.offset[0]; i < box.offset[0] + box.size[0]; ++i) {
+          const bool kept = keeps(t.layout(), moved.layout(), at, i);
+          want.push_back(kept ? value[static_cast<size_t>(i)] : identity);
+        }
+        EXPECT_EQ(bits_of(moved.local_tensor()), want)
+            << name_of(of.dtype) << " " << to_string(t.layout()) << " -> "
+            << to_string(moved.layout());
+        if (of.dtype == DType::kBool && op == PartialOp::kSum) continue;  // bools have no sum
+        EXPECT_EQ(bits_of(redistribute(moved, {}).local_tensor()), value)
+            << name_of(of.dtype) << " " << to_string(moved.layout());
+      }
+    };
+    for (const Identities& of : kIdentities) {
+      check(of, PartialOp::kSum, of.sum);
+      check(of, PartialOp::kProd, of.prod);
+      check(of, PartialOp::kMin, of.min);
+      check(of, PartialOp::kMax, of.max);
     }
   });
 }
