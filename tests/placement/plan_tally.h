@@ -81,7 +81,7 @@ struct Tally {
     return found;
   }
 
-  // The one exception of docs/placement.md: P -> S where other mesh dims cut what the new level
+  // The one exception of docs/planner.md: P -> S where other mesh dims cut what the new level
   // leaves, so that a rank's old part of a tensor dim is not cut by its new one.
   static bool resolves_outside_a_cut(const Layout& from, const Layout& to, int m) {
     const Placement p = to.placement(m);
