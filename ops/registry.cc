@@ -12,9 +12,10 @@ namespace dtensor::ops {
 const std::vector<OpEntry>& all_ops() {
   static const std::vector<OpEntry> kAll = [] {
     std::vector<OpEntry> all;
-    for (const auto& family : {product_samples, unary_samples, binary_samples, compare_samples,
-                               reduction_samples, softmax_samples, norm_samples, loss_samples,
-                               view_samples, indexing_samples, attention_samples}) {
+    for (const auto& family :
+         {product_samples, unary_samples, binary_samples, compare_samples, reduction_samples,
+          softmax_samples, norm_samples, loss_samples, view_samples, rearrange_samples,
+          indexing_samples, attention_samples}) {
       for (OpEntry& entry : family()) all.push_back(std::move(entry));
     }
     return all;

@@ -1,46 +1,98 @@
 #include "dtensor/ops/view.h"
 
+#include <array>
 #include <string>
 #include <utility>
 #include <variant>
 
-#include "dtensor/ops/dispatch.h"
-#include "dtensor/ops/policy.h"
+#include "dtensor/ops/irregular.h"
+#include "dtensor/ops/one_input.h"
+#include "dtensor/ops/reduce.h"
 #include "dtensor/ops/view_layout.h"
-#include "dtensor/placement/apply_rule.h"
-#include "dtensor/placement/reshard_plan.h"
-#include "dtensor/tensor/kernels.h"
 
 namespace dtensor {
 namespace {
 
-// `a` moved to the cheapest fix, or an error that shows it, by the policy.
-DTensor move_or_refuse(const std::string& op, const DTensor& a, const RuleMismatch& mismatch,
-                       std::span<const Fix> fixes, CallSite site) {
-  if (Context::current().slot<CurrentPolicy>().policy == RedistributePolicy::kAuto &&
-      !fixes.empty()) {
-    return ops::move_for_op(a, fixes.front().in.front(), ops::MoveReason::kAutomatic, op, site);
+using LocalView = Tensor (*)(const Tensor&, const Shape&);
+
+Tensor view_or_copy(const Tensor& t, const Shape& shape) { return t.reshape(shape); }
+Tensor view_only(const Tensor& t, const Shape& shape) { return t.view(shape); }
+
+// `shape` has no -1 any more.
+DTensor to_shape(const std::string& op, const DTensor& a, const Shape& shape, LocalView local_view,
+                 CallSite site) {
+  if (shape == a.shape()) return a;
+  DTensor placed = a;
+  Layout out;
+  if (!a.mesh().defined()) {
+    out = Layout::replicated(MeshLayout(), shape);
+  } else {
+    auto found = ops::reshape_layout(a.layout(), shape);
+    if (const auto* mismatch = std::get_if<RuleMismatch>(&found)) {
+      const Rule rule{.op = op + " to " + to_string(shape), .letters = {}};
+      placed = ops::move_or_refuse(rule, a, *mismatch,
+                                   ops::reshape_fixes(a.layout(), shape, a.dtype()), site);
+      found = ops::reshape_layout(placed.layout(), shape);
+    }
+    out = std::get<Layout>(std::move(found));
   }
-  const Rule rule{.op = op, .letters = {}};
-  const DType dtype = a.dtype();
-  throw PlacementError(
-      no_row_text(rule, {&a.layout(), 1}, mismatch, fixes, {.dtypes = {&dtype, 1}}));
+  return ops::run_placed(
+      {.op = op,
+       .out = out,
+       .kernel = local_view,
+       .backward = [from = a.shape()](const DTensor& g) { return reshape(g, from); },
+       .site = site},
+      placed);
 }
 
-// g in a tensor of zeros that is `size` long on `dim`.
-DTensor widen(const DTensor& g, int dim, int64_t begin, int64_t size) {
-  Shape shape = g.shape();
-  shape[dim] = size;
-  const Layout out(g.spec(), shape);
-  const auto kernel = [&](const Tensor& local, const Shape& local_shape) {
-    const Tensor y = Tensor::zeros(local_shape, local.dtype());
-    kernels::copy(local, y.narrow(dim, begin, local.size(dim)));
-    return y;
-  };
-  return ops::run_placed({.op = "narrow_backward", .out = out, .kernel = kernel}, g);
+// The adjoint of expand: the sum over what was repeated.
+DTensor sum_to(const DTensor& g, const Shape& shape) {
+  std::vector<int> dims;
+  const int lead = g.ndim() - shape.ndim();
+  for (int d = 0; d < g.ndim(); ++d) {
+    if (d < lead || shape[d - lead] != g.size(d)) dims.push_back(d);
+  }
+  return dims.empty() ? g : reshape(sum(g, dims), shape);
+}
+
+// `shape` with every -1 replaced by a's size.
+Shape expanded_shape(const DTensor& a, const Shape& shape) {
+  Shape to = shape;
+  const int lead = shape.ndim() - a.ndim();
+  bool fits = lead >= 0;
+  for (int d = 0; fits && d < to.ndim(); ++d) {
+    if (to[d] == -1 && d >= lead) to[d] = a.size(d - lead);
+    fits = to[d] >= 0 && (d < lead || a.size(d - lead) == 1 || a.size(d - lead) == to[d]);
+  }
+  if (fits) return to;
+  throw ArgumentError("expand: " + to_string(a.shape()) + " to " + to_string(shape) +
+                      "; only dims of size 1 and new leading dims are repeated");
 }
 
 }  // namespace
+
+DTensor permute(const DTensor& a, std::span<const int> dims, CallSite site) {
+  ops::check_same_dtype("permute", {a});
+  const int n = a.ndim();
+  const std::string from = ops::letters_of(n);
+  std::string to;
+  std::vector<int> order;
+  std::vector<int> back(static_cast<size_t>(n), -1);
+  for (const int given : dims) {
+    const int d = normalize_dim(given, n, "permute");
+    to += from[static_cast<size_t>(d)];
+    back[static_cast<size_t>(d)] = static_cast<int>(order.size());
+    order.push_back(d);
+  }
+  if (order.size() != back.size() || std::ranges::count(back, -1) > 0) {
+    throw ArgumentError("permute: " + to_string(a.shape()) + " wants each of its " +
+                        std::to_string(n) + " dims once");
+  }
+  const Rule rule{.op = "permute", .letters = from + "->" + to, .linear = {{0}}};
+  return ops::run_one(
+      rule, a, [&order](const ops::KernelInfo&, const Tensor& x) { return x.permute(order); },
+      [back](const DTensor& g) { return permute(g, back); }, site);
+}
 
 DTensor transpose(const DTensor& a, int d0, int d1, CallSite site) {
   ops::check_same_dtype("transpose", {a});
@@ -50,83 +102,108 @@ DTensor transpose(const DTensor& a, int d0, int d1, CallSite site) {
   std::string to = from;
   std::swap(to[static_cast<size_t>(x)], to[static_cast<size_t>(y)]);
   const Rule rule{.op = "transpose", .letters = from + "->" + to, .linear = {{0}}};
-  const ops::Kernel kernel = [x, y](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{in[0].transpose(x, y)};
-  };
-  const auto backward = [x, y](std::span<const DTensor>, std::span<const DTensor>) -> BackwardFn {
-    return
-        [x, y](std::span<const DTensor> g) { return std::vector<DTensor>{transpose(g[0], x, y)}; };
-  };
-  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site}, {a});
+  return ops::run_one(
+      rule, a, [x, y](const ops::KernelInfo&, const Tensor& t) { return t.transpose(x, y); },
+      [x, y](const DTensor& g) { return transpose(g, x, y); }, site);
 }
 
 DTensor reshape(const DTensor& a, const Shape& shape, CallSite site) {
   ops::check_same_dtype("reshape", {a});
-  const Shape to = ops::infer_shape(a.shape(), shape);
-  if (to == a.shape()) return a;
-  DTensor placed = a;
-  Layout out;
-  if (!a.mesh().defined()) {
-    out = Layout::replicated(MeshLayout(), to);
-  } else {
-    auto found = ops::reshape_layout(a.layout(), to);
-    if (const auto* mismatch = std::get_if<RuleMismatch>(&found)) {
-      placed = move_or_refuse("reshape to " + to_string(to), a, *mismatch,
-                              ops::reshape_fixes(a.layout(), to, a.dtype()), site);
-      found = ops::reshape_layout(placed.layout(), to);
-    }
-    out = std::get<Layout>(std::move(found));
-  }
-  const auto kernel = [](const Tensor& local, const Shape& local_shape) {
-    return local.reshape(local_shape);
-  };
-  return ops::run_placed(
-      {.op = "reshape",
-       .out = out,
-       .kernel = kernel,
-       .backward = [from = a.shape()](const DTensor& g) { return reshape(g, from); },
-       .site = site},
-      placed);
+  return to_shape("reshape", a, ops::infer_shape(a.shape(), shape), view_or_copy, site);
 }
 
-DTensor narrow(const DTensor& a, int dim, int64_t begin, int64_t length, CallSite site) {
-  ops::check_same_dtype("narrow", {a});
-  const int d = normalize_dim(dim, a.ndim(), "narrow");
-  if (begin < 0 || length < 0 || begin > a.size(d) - length) {
-    throw ArgumentError("narrow: [" + std::to_string(begin) + ", " +
-                        std::to_string(begin + length) + ") of dim " + std::to_string(d) + " of " +
-                        to_string(a.shape()));
+DTensor view(const DTensor& a, const Shape& shape, CallSite site) {
+  ops::check_same_dtype("view", {a});
+  return to_shape("view", a, ops::infer_shape(a.shape(), shape), view_only, site);
+}
+
+DTensor flatten(const DTensor& a, int first, int last, CallSite site) {
+  ops::check_same_dtype("flatten", {a});
+  if (a.ndim() == 0) return to_shape("flatten", a, {1}, view_or_copy, site);
+  const int begin = normalize_dim(first, a.ndim(), "flatten");
+  const int end = normalize_dim(last, a.ndim(), "flatten");
+  if (begin > end) {
+    throw ArgumentError("flatten: dims " + std::to_string(begin) + " to " + std::to_string(end) +
+                        " of " + to_string(a.shape()));
   }
-  DTensor placed = a;
-  if (const auto levels = a.spec().levels(d); !levels.empty()) {
-    Layout whole = a.layout();
-    for (const Level& level : levels) whole = whole.with(level.mesh_dim, Replicate());
-    const ReshardPlan moves = plan(a.layout(), whole);
-    Shape shape = a.shape();
-    shape[d] = length;
-    const Fix fix{.in = {whole},
-                  .out = {Layout(whole.spec(), shape)},
-                  .each = {moves.most_received() * size_of(a.dtype())},
-                  .received_bytes = moves.most_received() * size_of(a.dtype()),
-                  .payload_elements = moves.payload(),
-                  .moved = 1};
-    const RuleMismatch mismatch{levels.front().mesh_dim,
-                                "dim " + std::to_string(d) + " may not be cut"};
-    placed = move_or_refuse("narrow", a, mismatch, {&fix, 1}, site);
+  Shape shape;
+  for (int d = 0; d < a.ndim(); ++d) {
+    if (d > begin && d <= end) {
+      shape[begin] *= a.size(d);
+    } else {
+      shape.push_back(a.size(d));
+    }
   }
-  Shape shape = a.shape();
-  shape[d] = length;
-  const Layout out(placed.spec(), shape);
-  const auto kernel = [=](const Tensor& local, const Shape&) {
-    return local.narrow(d, begin, length);
+  return to_shape("flatten", a, shape, view_or_copy, site);
+}
+
+DTensor unflatten(const DTensor& a, int dim, const Shape& sizes, CallSite site) {
+  ops::check_same_dtype("unflatten", {a});
+  const int at = normalize_dim(dim, a.ndim(), "unflatten");
+  const Shape parts = ops::infer_shape({a.size(at)}, sizes);
+  Shape shape;
+  for (int d = 0; d < a.ndim(); ++d) {
+    if (d != at) {
+      shape.push_back(a.size(d));
+    } else {
+      for (const int64_t n : parts) shape.push_back(n);
+    }
+  }
+  return to_shape("unflatten", a, shape, view_or_copy, site);
+}
+
+DTensor squeeze(const DTensor& a, int dim, CallSite site) {
+  ops::check_same_dtype("squeeze", {a});
+  const int at = normalize_dim(dim, a.ndim(), "squeeze");
+  if (a.size(at) != 1) {
+    throw ArgumentError("squeeze: dim " + std::to_string(at) + " of " + to_string(a.shape()) +
+                        " is not of size 1");
+  }
+  Shape shape;
+  for (int d = 0; d < a.ndim(); ++d) {
+    if (d != at) shape.push_back(a.size(d));
+  }
+  return to_shape("squeeze", a, shape, view_or_copy, site);
+}
+
+DTensor unsqueeze(const DTensor& a, int dim, CallSite site) {
+  ops::check_same_dtype("unsqueeze", {a});
+  const int at = normalize_dim(dim, a.ndim() + 1, "unsqueeze");
+  Shape shape;
+  for (int d = 0; d < a.ndim(); ++d) {
+    if (d == at) shape.push_back(1);
+    shape.push_back(a.size(d));
+  }
+  if (at == a.ndim()) shape.push_back(1);
+  return to_shape("unsqueeze", a, shape, view_or_copy, site);
+}
+
+DTensor expand(const DTensor& a, const Shape& shape, CallSite site) {
+  ops::check_same_dtype("expand", {a});
+  const Shape to = expanded_shape(a, shape);
+  if (to == a.shape()) return a;
+  const int lead = to.ndim() - a.ndim();
+  const std::string out = ops::letters_of(to.ndim());
+  std::string in = out.substr(static_cast<size_t>(lead));
+  Rule rule{.op = "expand", .letters = {}, .linear = {{0}}};
+  for (int d = 0; d < to.ndim(); ++d) {
+    if (d >= lead && a.size(d - lead) == to[d]) continue;
+    rule.made.push_back({out[static_cast<size_t>(d)], to[d]});
+    if (d < lead) continue;
+    char& letter = in[static_cast<size_t>(d - lead)];  // of size 1, repeated
+    letter = static_cast<char>(letter - 'a' + 'A');
+    rule.uncut += letter;
+  }
+  rule.letters = in + "->" + out;
+  const auto kernel = [&](const ops::KernelInfo&, const Tensor& t) {
+    Shape local = to;
+    for (int d = lead; d < to.ndim(); ++d) {
+      if (a.size(d - lead) == to[d]) local[d] = t.size(d - lead);
+    }
+    return t.expand(local);
   };
-  return ops::run_placed({.op = "narrow",
-                          .out = out,
-                          .kernel = kernel,
-                          .backward = [d, begin, size = a.size(d)](
-                                          const DTensor& g) { return widen(g, d, begin, size); },
-                          .site = site},
-                         placed);
+  return ops::run_one(
+      rule, a, kernel, [from = a.shape()](const DTensor& g) { return sum_to(g, from); }, site);
 }
 
 }  // namespace dtensor

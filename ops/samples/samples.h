@@ -22,6 +22,7 @@ std::vector<OpEntry> softmax_samples();
 std::vector<OpEntry> norm_samples();
 std::vector<OpEntry> loss_samples();
 std::vector<OpEntry> view_samples();
+std::vector<OpEntry> rearrange_samples();
 std::vector<OpEntry> indexing_samples();
 std::vector<OpEntry> attention_samples();
 

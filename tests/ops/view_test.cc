@@ -160,20 +160,48 @@ TEST(Views, ShareStorage) {
   const DTensor x(counted({2, 3}));
   EXPECT_EQ(transpose(x).local_tensor().storage(), x.local_tensor().storage());
   EXPECT_EQ(reshape(x, {6}).local_tensor().storage(), x.local_tensor().storage());
-  EXPECT_EQ(narrow(x, 1, 1, 2).local_tensor().storage(), x.local_tensor().storage());
 }
 
-TEST(Narrow, TakesADimThatIsNotCut) {
+TEST(Views, OfDimsAreThoseOfALoop) {
+  const DTensor x(counted({2, 3, 4}));
+  const std::vector<float> got = piece(permute(x, {2, 0, -2}));
+  std::vector<float> want;
+  for (int c = 0; c < 4; ++c) {
+    for (int a = 0; a < 2; ++a) {
+      for (int b = 0; b < 3; ++b) want.push_back(static_cast<float>((a * 3 + b) * 4 + c));
+    }
+  }
+  EXPECT_EQ(got, want);
+  EXPECT_EQ(flatten(x, 1).shape(), (Shape{2, 12}));
+  EXPECT_EQ(flatten(x).shape(), (Shape{24}));
+  EXPECT_EQ(unflatten(x, -1, Shape{2, -1}).shape(), (Shape{2, 3, 2, 2}));
+  EXPECT_EQ(unsqueeze(x, -1).shape(), (Shape{2, 3, 4, 1}));
+  EXPECT_EQ(squeeze(unsqueeze(x, 1), 1).shape(), x.shape());
+  EXPECT_THROW(squeeze(x, 1), ArgumentError);
+  EXPECT_THROW(permute(x, {0, 1, 1}), ArgumentError);
+  EXPECT_THROW(permute(x, {0, 1}), ArgumentError);
+  EXPECT_THROW(flatten(x, 2, 1), ArgumentError);
+  EXPECT_EQ(flatten(DTensor(Tensor::full({}, 3.0))).shape(), (Shape{1}));
+  // A transposed piece has no strides of one dim.
+  EXPECT_THROW(view(transpose(x), Shape{24}), ArgumentError);
+  EXPECT_EQ(view(x, Shape{6, -1}).shape(), (Shape{6, 4}));
+}
+
+TEST(Expand, RepeatsWhatIsNotCutAndSumsItsGradient) {
   run_ranks(2, [](comm::Comm& comm) {
     const DeviceMesh mesh(comm, {{"tp", 2}});
-    const DTensor x = leaf(counted({3, 4}), mesh, {Shard(0)});
-    const DTensor y = narrow(x, 1, 1, 2);
-    EXPECT_THAT(whole(y), ElementsAre(1, 2, 5, 6, 9, 10));
+    const DTensor x = leaf(counted({3, 1}), mesh, {Shard(0)});
+    const DTensor y = expand(x, Shape{2, -1, 4});
+    EXPECT_EQ(y.spec().placement(0), Shard(1));
+    EXPECT_EQ(y.local_tensor().storage(), x.local_tensor().storage());
     sum(y).backward();
-    EXPECT_THAT(whole(x.grad()), ElementsAre(0, 1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 0));
-    EXPECT_THAT(placement_error([&] { narrow(x, 0, 0, 1); }),
-                HasSubstr("Use redistribute(a, {Replicate()}): 32 bytes per rank"));
-    EXPECT_THROW(narrow(x, 1, 3, 2), ArgumentError);
+    EXPECT_EQ(moved_bytes(), 0);
+    EXPECT_THAT(whole(sum(y, {0, 2})), ElementsAre(0, 8, 16));
+    EXPECT_THAT(whole(x.grad()), ElementsAre(8, 8, 8));
+    EXPECT_THAT(placement_error([&] { expand(distribute(counted({1}), mesh, {Shard(0)}), {3}); }),
+                HasSubstr("expand: a f32[1] is S(0)"));
+    EXPECT_THROW(expand(x, Shape{3, 2, 1}), ArgumentError);
+    EXPECT_THROW(expand(x, Shape{-1, 3, 1}), ArgumentError);
   });
 }
 

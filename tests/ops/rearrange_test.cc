@@ -1,0 +1,74 @@
+#include "dtensor/ops/rearrange.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dtensor/ops/triangle.h"
+#include "dtensor/tests/ops/tensors.h"
+#include "dtensor/tests/support/run_ranks.h"
+
+namespace dtensor {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace)
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(Rearrange, PutsElementsWhereALoopDoes) {
+  const DTensor x(counted({2, 3}));
+  EXPECT_THAT(piece(repeat(x, Shape{1, 2})), ElementsAre(0, 1, 2, 0, 1, 2, 3, 4, 5, 3, 4, 5));
+  EXPECT_THAT(piece(repeat(DTensor(counted({2})), Shape{2, 2})),
+              ElementsAre(0, 1, 0, 1, 0, 1, 0, 1));
+  EXPECT_EQ(repeat(x, Shape{3, 0, 1}).shape(), (Shape{3, 0, 3}));
+  EXPECT_THAT(piece(pad(x, 1, {.before = 1, .after = 2, .value = 9})),
+              ElementsAre(9, 0, 1, 2, 9, 9, 9, 3, 4, 5, 9, 9));
+  EXPECT_THAT(piece(roll(x, 1, 1)), ElementsAre(2, 0, 1, 5, 3, 4));
+  EXPECT_THAT(piece(roll(x, -4, 1)), ElementsAre(1, 2, 0, 4, 5, 3));
+  EXPECT_THAT(piece(flip(x, 0)), ElementsAre(3, 4, 5, 0, 1, 2));
+  EXPECT_THAT(piece(diagonal(x)), ElementsAre(0, 4));
+  EXPECT_THAT(piece(diagonal(x, {.offset = 1})), ElementsAre(1, 5));
+  EXPECT_THAT(piece(diagonal(x, {.offset = -1})), ElementsAre(3));
+  EXPECT_EQ(diagonal(x, {.offset = 7}).shape(), Shape{0});
+  EXPECT_EQ(diagonal(x).local_tensor().storage(), x.local_tensor().storage());
+  EXPECT_THROW(repeat(x, Shape{2}), ArgumentError);
+  EXPECT_THROW(pad(x, 0, {.before = -1}), ArgumentError);
+  EXPECT_THROW(diagonal(x, {.dim0 = 1, .dim1 = -1}), ArgumentError);
+}
+
+TEST(Triangle, IndicesOfCutRowsAndColumnsAreGlobal) {
+  run_ranks(3, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"tp", 3}});
+    const Tensor ones = Tensor::full({4, 5}, 1.0);
+    for (const int dim : {0, 1}) {
+      for (const int64_t k : {-5, -1, 0, 2, 6}) {
+        std::vector<float> lower;
+        std::vector<float> upper;
+        for (int64_t i = 0; i < 4; ++i) {
+          for (int64_t j = 0; j < 5; ++j) {
+            lower.push_back(j - i <= k ? 1.0F : 0.0F);
+            upper.push_back(j - i >= k ? 1.0F : 0.0F);
+          }
+        }
+        const DTensor x = distribute(ones, mesh, {Shard(dim)});
+        EXPECT_EQ(whole(tril(x, k)), lower) << k;
+        EXPECT_EQ(whole(triu(x, k)), upper) << k;
+      }
+    }
+    EXPECT_THROW(tril(distribute(counted({3}), mesh, {})), ArgumentError);
+  });
+}
+
+TEST(Pad, OfAPartialWithAValueIsRefused) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"tp", 2}});
+    const DTensor p = partial({{1, 2}, {10, 20}}, {2}, mesh);
+    EXPECT_THAT(whole(pad(p, 0, {.after = 1})), ElementsAre(11, 22, 0));
+    EXPECT_THAT(placement_error([&] { pad(p, 0, {.after = 1, .value = 1.0}); }),
+                HasSubstr("it is not linear in its Partial input"));
+    EXPECT_THAT(placement_error([&] { roll(distribute(counted({4}), mesh, {Shard(0)}), 1, 0); }),
+                HasSubstr("'a' may not be cut"));
+  });
+}
+
+}  // namespace
+}  // namespace dtensor
