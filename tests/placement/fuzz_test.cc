@@ -213,6 +213,7 @@ void ask(const ReshardPlan& plan) {
   for (const ReshardStep& step : plan.steps()) payload += step.payload;
   ASSERT_EQ(payload, plan.payload());
   ASSERT_LE(plan.payload_minimum(), plan.payload());
+  ASSERT_EQ(plan.countable_minimum().value_or(plan.payload_minimum()), plan.payload_minimum());
   int64_t most = 0;
   const std::vector<int> ranks = plan.ranks();
   const std::vector<RankTraffic> all = plan.traffic();

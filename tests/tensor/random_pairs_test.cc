@@ -116,11 +116,13 @@ std::vector<Pair> random_pairs(int world, int number, uint32_t seed) {
     Pair pair{random_layout(dice, a, shape, op),
               random_layout(dice, b, shape, op),
               dice.of({DType::kFloat32, DType::kFloat32, DType::kFloat64, DType::kBFloat16,
-                       DType::kFloat16, DType::kInt32, DType::kInt64}),
+                       DType::kFloat16, DType::kInt32, DType::kInt64, DType::kInt8, DType::kUInt8}),
               std::nullopt,
               {}};
     if (is_floating(pair.dtype) && dice.one_in(4)) pair.wire_dtype = DType::kBFloat16;
     if (!is_legal(pair.from, pair.to)) continue;
+    // Terms may be negative.
+    if (pair.dtype == DType::kUInt8 && pair.from.spec().has_partial()) pair.dtype = DType::kInt8;
     pair.name = std::to_string(pairs.size()) + ": " + to_string(pair.from) + " -> " +
                 to_string(pair.to) + " " + to_string(shape) + " " +
                 std::string(name_of(pair.dtype));
