@@ -27,15 +27,8 @@ class BoxRuns {
   // src and dst ascend.
   template <class F>
   void for_each_in(int64_t begin, int64_t end, F&& f) const;
-  template <class F>
-  void for_each(F&& f) const {
-    for_each_in(0, src_end_, f);
-  }
   // The run that has this element of src's array, from that element on; of count 0 where none has.
   BoxRun at(int64_t element) const;
-  // [first element, behind the last one) in src's array; equal where the part is empty.
-  int64_t src_begin() const { return first_.src; }
-  int64_t src_end() const { return src_end_; }
 
   // Calls f(begin, end) for stretches of src's array that hold all runs, ascending; gaps of at most
   // `gap` elements are taken in.

@@ -135,6 +135,12 @@ void sort_pieces(std::vector<FillPiece>& pieces) {
       pieces, {}, [](const FillPiece& p) { return std::tuple(p.source, p.begin_bytes, p.target); });
 }
 
+void check_io_threads(std::string_view who, int io_threads) {
+  constexpr int kMost = 256;
+  if (io_threads >= 1 && io_threads <= kMost) return;
+  throw ArgumentError(fmt::format("{}: .io_threads is {}; give 1 to {}", who, io_threads, kMost));
+}
+
 FillResult fill(std::span<const FillSource> sources, std::span<const FillTarget> targets,
                 std::vector<FillPiece> pieces, const FillOptions& options) {
   sort_pieces(pieces);

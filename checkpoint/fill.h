@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dtensor/base/dtype.h"
@@ -36,6 +37,9 @@ struct FillOptions {
   int64_t buffer_bytes = 16 << 20;  // of all threads together; at least a block for each
   int threads = 1;                  // the most that read, the calling one included
 };
+// ArgumentError where a caller's io_threads is not 1 to 256. `who`: "checkpoint::load".
+void check_io_threads(std::string_view who, int io_threads);
+
 struct FillResult {
   int64_t bytes_read = 0;
 };

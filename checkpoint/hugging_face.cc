@@ -28,7 +28,7 @@ class Importer {
   Importer(const std::string& dir, const NamedState& wanted) : index_(read_tensor_index(dir)) {
     StoredNames stored;
     for (const auto& [name, place] : index_.tensors) {
-      stored.tensors[name] = {place.entry->dtype, place.entry->shape};
+      stored.tensors[name] = {place.dtype, place.shape};
     }
     const auto names = match_names(wanted, stored, dir, {.converts = true});
     for (size_t i = 0; i < names.size(); ++i) add(wanted.tensors[i], index_.tensors.at(names[i]));
@@ -36,9 +36,7 @@ class Importer {
 
   void read(const ImportOptions& options) {
     std::vector<FillSource> sources;
-    for (const safetensors::File& file : index_.files) {
-      sources.push_back({file.path(), file.size_bytes()});
-    }
+    for (const TensorIndex::File& file : index_.files) sources.push_back({file.path, file.bytes});
     fill(sources, targets_, std::move(pieces_),
          {.buffer_bytes = options.buffer_bytes, .threads = options.io_threads});
   }
@@ -50,10 +48,9 @@ class Importer {
     const bool plain = !t.value.mesh().defined();
     const Box box = plain ? whole : t.value.layout().box_of(t.value.mesh().rank());
     if (box.empty()) return;
-    const int64_t begin = index_.files[static_cast<size_t>(place.file)].data_offset_bytes();
-    pieces_.push_back({place.file, static_cast<int>(targets_.size()),
-                       begin + place.entry->begin_bytes, whole, box});
-    targets_.push_back({t.name, t.value.local_tensor(), box, place.entry->dtype});
+    pieces_.push_back(
+        {place.file, static_cast<int>(targets_.size()), place.begin_bytes, whole, box});
+    targets_.push_back({t.name, t.value.local_tensor(), box, place.dtype});
   }
 
   TensorIndex index_;
@@ -135,7 +132,10 @@ void import_hugging_face(const std::string& dir, nn::Module& model, const Import
   const World world = World::of_tensors(wanted);
   refuse_partial(wanted);
   std::optional<Importer> importer;
-  world.together([&] { importer.emplace(dir, wanted); });
+  world.together_with_own([&] {
+    check_io_threads("checkpoint::import_hugging_face", options.io_threads);
+    importer.emplace(dir, wanted);
+  });
   world.together([&] { importer->read(options); });
 }
 

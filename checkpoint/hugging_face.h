@@ -12,7 +12,7 @@ namespace dtensor::checkpoint {
 
 struct ImportOptions {
   int64_t buffer_bytes = 16 << 20;  // the most that is read at once
-  int io_threads = 2;               // that read, on each rank
+  int io_threads = 2;               // that read, on each rank; 1 to 256
 };
 
 // Loads the tensors of a directory into the model's parameters, whatever their mesh and
@@ -20,9 +20,10 @@ struct ImportOptions {
 // floating, values are converted to the model's. Of a tied parameter one of its names has to be
 // there; where there are several, the first counts.
 // With parameters on a mesh every rank of the root Comm calls it, and an error on one rank is an
-// error on all; no other message is sent. CheckpointError: missing, unexpected and mismatched
-// tensors, all listed, and nothing was loaded; an index that names a path or a file that is not
-// there, or that says a tensor lies where it does not.
+// error on all; no other message is sent. ArgumentError for io_threads that are no such number, on
+// the others then a CheckpointError that names the rank. CheckpointError: missing, unexpected and
+// mismatched tensors, all listed, and nothing was loaded; an index that names a path or a file that
+// is not there, or that says a tensor lies where it does not.
 void import_hugging_face(const std::string& dir, nn::Module& model,
                          const ImportOptions& options = {});
 

@@ -114,6 +114,15 @@ std::string JsonReader::text(std::string_view what) {
   return out;
 }
 
+std::string JsonReader::file_name(std::string_view what) {
+  std::string name = text(what);
+  const bool is_plain = !name.empty() && name != "." && name != ".." &&
+                        name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
+  if (is_plain) return name;
+  fail(fmt::format("{} is \"{}\", which is not the plain name of a file in the same directory",
+                   what, name));
+}
+
 void JsonReader::append_text(std::string& out) {
   ++at_;  // the quote
   while (true) {

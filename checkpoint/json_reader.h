@@ -33,6 +33,9 @@ class JsonReader {
   bool next_item();  // false at the end, which is then left
 
   std::string text(std::string_view what);
+  // A text that names another file beside the one that is read: not empty, "." or "..", and without
+  // a slash.
+  std::string file_name(std::string_view what);
   // A whole number within int64.
   int64_t number(std::string_view what);
   // The same, not negative.

@@ -3,8 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <exception>
-#include <functional>
 #include <map>
 #include <set>
 #include <string_view>
@@ -201,39 +199,14 @@ class Loader {
   int64_t bytes_read_ = 0;
 };
 
-// As World::together, but the rank that was called wrongly gets the error that says so.
-void checked_together(const World& world, const std::function<void()>& f) {
-  std::exception_ptr own;
-  try {
-    world.together([&] {
-      try {
-        f();
-      } catch (const Error&) {
-        own = std::current_exception();
-        throw;
-      }
-    });
-  } catch (const CheckpointError&) {
-    if (own != nullptr) std::rethrow_exception(own);
-    throw;
-  }
-}
-
-void check_threads(int threads) {
-  constexpr int kMaxThreads = 256;
-  if (threads >= 1 && threads <= kMaxThreads) return;
-  throw ArgumentError(
-      fmt::format("checkpoint::load: .io_threads is {}; give 1 to {}", threads, kMaxThreads));
-}
-
 }  // namespace
 
 std::optional<int64_t> load(const std::string& run_dir, const State& state,
                             const LoadOptions& options) {
   const World world = World::of(state);
   std::optional<Loader> made;
-  checked_together(world, [&] {
-    check_threads(options.io_threads);
+  world.together_with_own([&] {
+    check_io_threads("checkpoint::load", options.io_threads);
     NamedState wanted = named_state(state);
     World::of_tensors(wanted);  // refuses two root Comms
     refuse_partial(wanted);

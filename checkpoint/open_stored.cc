@@ -25,12 +25,13 @@ namespace fs = std::filesystem;
 // PyTorch's torch/distributed/checkpoint/_hf_utils.py names it so.
 constexpr char kDcpKey[] = "DCP_SHARDING_INFO";
 
-Shape shape_of(const safetensors::Entry& e, const safetensors::File& file) {
-  if (e.shape.size() > static_cast<size_t>(kMaxDims)) {
-    throw CheckpointError(fmt::format("{}: tensor \"{}\" has {} dims, {} are the most", file.path(),
-                                      e.name, e.shape.size(), kMaxDims));
+Shape shape_of(const std::string& file, const std::string& name,
+               const std::vector<int64_t>& shape) {
+  if (shape.size() > static_cast<size_t>(kMaxDims)) {
+    throw CheckpointError(fmt::format("{}: tensor \"{}\" has {} dims, {} are the most", file, name,
+                                      shape.size(), kMaxDims));
   }
-  return Shape(std::span(e.shape));
+  return Shape(std::span(shape));
 }
 
 // Sizes that do not fit in 64 bits are the file's fault.
@@ -43,38 +44,39 @@ auto of_tensor(const std::string& file, const std::string& name, F&& f) {
   }
 }
 
-int add_file(Contents& contents, const safetensors::File& file) {
-  contents.files.push_back(
-      {fs::path(file.path()).filename().string(), file.path(), file.size_bytes(), {}});
+int add_file(Contents& contents, const std::string& path, int64_t bytes) {
+  contents.files.push_back({fs::path(path).filename().string(), path, bytes, {}});
   return static_cast<int>(contents.files.size()) - 1;
 }
 
-void add_whole(Contents& contents, int number, const safetensors::File& file,
-               const safetensors::Entry& e) {
-  const Shape shape = shape_of(e, file);
-  StoredTensor tensor{e.dtype, shape, {}};
-  if (of_tensor(file.path(), e.name, [&] { return shape.numel(); }) > 0) {
-    tensor.chunks.push_back({number, e.name, Box{Shape::filled(shape.ndim(), 0), shape},
-                             file.data_offset_bytes() + e.begin_bytes});
+// A tensor that lies in one piece.
+void add_whole(Contents& contents, const std::string& name, const TensorIndex::Place& place) {
+  const std::string& path = contents.files[static_cast<size_t>(place.file)].path;
+  const Shape shape = shape_of(path, name, place.shape);
+  StoredTensor tensor{place.dtype, shape, {}};
+  if (of_tensor(path, name, [&] { return shape.numel(); }) > 0) {
+    tensor.chunks.push_back(
+        {place.file, name, Box{Shape::filled(shape.ndim(), 0), shape}, place.begin_bytes});
   }
-  contents.tensors.emplace(e.name, std::move(tensor));
+  contents.tensors.emplace(name, std::move(tensor));
 }
 
 Contents open_file(const std::string& path) {
   const safetensors::File file(path);
   Contents contents;
-  const int number = add_file(contents, file);
-  for (const safetensors::Entry& e : file.entries()) add_whole(contents, number, file, e);
+  const int number = add_file(contents, path, file.size_bytes());
+  for (const safetensors::Entry& e : file.entries()) {
+    add_whole(contents, e.name,
+              {number, e.dtype, e.shape, file.data_offset_bytes() + e.begin_bytes});
+  }
   return contents;
 }
 
 Contents open_hugging_face(const std::string& dir) {
   const TensorIndex index = read_tensor_index(dir);
   Contents contents;
-  for (const safetensors::File& file : index.files) {
-    const int number = add_file(contents, file);
-    for (const safetensors::Entry& e : file.entries()) add_whole(contents, number, file, e);
-  }
+  for (const TensorIndex::File& file : index.files) add_file(contents, file.path, file.bytes);
+  for (const auto& [name, place] : index.tensors) add_whole(contents, name, place);
   return contents;
 }
 
@@ -128,9 +130,9 @@ class DcpReader {
                       file.path(), kDcpKey));
     }
     const auto offsets = read_offsets(file);
-    const int number = add_file(contents_, file);
+    const int number = add_file(contents_, file.path(), file.size_bytes());
     for (const safetensors::Entry& e : file.entries()) {
-      const Shape size = shape_of(e, file);
+      const Shape size = shape_of(file.path(), e.name, e.shape);
       const auto offset = offsets.find(e.name);
       if (offset == offsets.end() || offset->second.ndim() != size.ndim()) {
         throw CheckpointError(fmt::format("{}: tensor \"{}\" has no offset of {} dims in {}",

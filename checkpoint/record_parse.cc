@@ -16,7 +16,6 @@
 #include "dtensor/checkpoint/record.h"
 #include "dtensor/checkpoint/record_text.h"
 #include "dtensor/checkpoint/safetensors_header.h"
-#include "dtensor/checkpoint/strict_json.h"
 
 namespace dtensor::checkpoint {
 namespace {
@@ -26,7 +25,7 @@ constexpr size_t kCrcDigits = 8;
 class RecordParser {
  public:
   RecordParser(std::string_view body, const std::string& path, int64_t first_byte)
-      : path_(path), json_(body, path, first_byte) {}
+      : json_(body, path, first_byte) {}
 
   Record run() {
     static constexpr std::array<std::string_view, 11> kFields = {
@@ -123,12 +122,11 @@ class RecordParser {
     std::string digits;
     JsonFields fields(json_, "a file", kFields);
     for (int f = fields.next(); f >= 0; f = fields.next()) {
-      if (f == 0) file.name = json_.text("name");
+      if (f == 0) file.name = json_.file_name("a file's name");
       if (f == 1) file.bytes = json_.size("bytes");
       if (f == 2) digits = json_.text("crc32c");
     }
     fields.require(kFields.size());
-    check_plain_name(file.name, path_);
     const int64_t blocks = file.bytes / kBlockBytes + (file.bytes % kBlockBytes != 0 ? 1 : 0);
     if (!read_hex(digits, file.block_crcs) ||
         static_cast<int64_t>(file.block_crcs.size()) != blocks) {
@@ -222,7 +220,6 @@ class RecordParser {
                            to_string(shape)));
   }
 
-  const std::string& path_;
   JsonReader json_;
   Record record_;
 };

@@ -2,41 +2,54 @@
 
 #include <fmt/core.h>
 
+#include <array>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <string_view>
 #include <system_error>
-#include <utility>
 
 #include "dtensor/base/error.h"
 #include "dtensor/checkpoint/file_io.h"
-#include "dtensor/checkpoint/strict_json.h"
+#include "dtensor/checkpoint/json_reader.h"
+#include "dtensor/checkpoint/safetensors.h"
 
 namespace dtensor::checkpoint {
 namespace {
 
 constexpr int64_t kMaxIndexBytes = 100'000'000;
 
-void add_file(TensorIndex& index, safetensors::File file) {
+void add_file(TensorIndex& index, const std::string& path) {
+  const safetensors::File file(path);
   const auto number = static_cast<int>(index.files.size());
-  index.files.push_back(std::move(file));
-  for (const safetensors::Entry& e : index.files.back().entries()) {
-    const auto [it, is_new] = index.tensors.emplace(e.name, TensorIndex::Place{number, &e});
+  index.files.push_back({path, file.size_bytes()});
+  for (const safetensors::Entry& e : file.entries()) {
+    const TensorIndex::Place place{number, e.dtype, e.shape,
+                                   file.data_offset_bytes() + e.begin_bytes};
+    const auto [it, is_new] = index.tensors.emplace(e.name, place);
     if (is_new) continue;
     throw CheckpointError(fmt::format("tensor \"{}\" is in {} and in {}", e.name,
-                                      index.files[static_cast<size_t>(it->second.file)].path(),
-                                      index.files.back().path()));
+                                      index.files[static_cast<size_t>(it->second.file)].path,
+                                      path));
   }
 }
 
 // Tensor -> file name.
 std::map<std::string, std::string> read_weight_map(const std::string& path) {
-  const nlohmann::json json = parse_strict(read_text(path, kMaxIndexBytes), path);
+  static constexpr std::array<std::string_view, 1> kFields = {"weight_map"};
+  const std::string text = read_text(path, kMaxIndexBytes);
   std::map<std::string, std::string> places;
-  for (const auto& [tensor, value] : JsonValue(json, path)["weight_map"].fields()) {
-    const std::string name = value.text();
-    check_plain_name(name, fmt::format("{}: tensor \"{}\"", path, tensor));
-    places[tensor] = name;
+  JsonReader json(text, path);
+  JsonFields fields(json, "the index", kFields);
+  while (fields.next() == 0) {
+    std::string tensor;
+    json.enter_object("weight_map");
+    while (json.next_key(tensor)) {
+      const std::string name = json.file_name(fmt::format("the file of tensor \"{}\"", tensor));
+      if (places.emplace(tensor, name).second) continue;
+      json.fail(fmt::format("the key \"{}\" stands twice in one object", tensor));
+    }
   }
+  fields.require(1);
+  json.finish();
   return places;
 }
 
@@ -51,7 +64,7 @@ TensorIndex read_tensor_index(const std::string& dir) {
   const bool has_single = std::filesystem::symlink_status(single, ignored).type() !=
                           std::filesystem::file_type::not_found;
   if (has_single) {
-    add_file(index, safetensors::File(single));
+    add_file(index, single);
     return index;
   }
   if (!std::filesystem::exists(path, ignored)) {
@@ -62,7 +75,7 @@ TensorIndex read_tensor_index(const std::string& dir) {
   std::map<std::string, int> numbers;
   for (const auto& [tensor, name] : places) {
     if (!numbers.emplace(name, static_cast<int>(numbers.size())).second) continue;
-    add_file(index, safetensors::File((std::filesystem::path(dir) / name).string()));
+    add_file(index, (std::filesystem::path(dir) / name).string());
   }
   for (const auto& [tensor, name] : places) {
     const auto it = index.tensors.find(tensor);
@@ -74,7 +87,7 @@ TensorIndex read_tensor_index(const std::string& dir) {
   for (const auto& [tensor, place] : index.tensors) {
     if (places.contains(tensor)) continue;
     throw CheckpointError(fmt::format("{} has a tensor \"{}\" that {} does not name",
-                                      index.files[static_cast<size_t>(place.file)].path(), tensor,
+                                      index.files[static_cast<size_t>(place.file)].path, tensor,
                                       path));
   }
   return index;

@@ -1,22 +1,30 @@
-// TensorIndex: the tensors of a Hugging Face directory, in one file or several. Nothing is read but
-// headers. Internal.
+// TensorIndex: where each tensor of a Hugging Face directory is, checked by the files' headers.
+// Internal.
 
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "dtensor/checkpoint/safetensors.h"
+#include "dtensor/base/dtype.h"
 
 namespace dtensor::checkpoint {
 
+// No file stays open: an index may name more of them than a process may have.
 struct TensorIndex {
+  struct File {
+    std::string path;
+    int64_t bytes = 0;
+  };
   struct Place {
     int file = 0;  // index into files
-    const safetensors::Entry* entry = nullptr;
+    DType dtype = DType::kFloat32;
+    std::vector<int64_t> shape;
+    int64_t begin_bytes = 0;  // from byte 0 of the file
   };
-  std::vector<safetensors::File> files;
+  std::vector<File> files;
   std::map<std::string, Place> tensors;
 };
 

@@ -119,4 +119,21 @@ void World::together(const std::function<void()>& f) const {
   throw CheckpointError(fmt::format("rank {}: {}", first, text));
 }
 
+void World::together_with_own(const std::function<void()>& f) const {
+  std::exception_ptr own;
+  try {
+    together([&] {
+      try {
+        f();
+      } catch (const Error&) {
+        own = std::current_exception();
+        throw;
+      }
+    });
+  } catch (const CheckpointError&) {
+    if (own != nullptr) std::rethrow_exception(own);
+    throw;
+  }
+}
+
 }  // namespace dtensor::checkpoint

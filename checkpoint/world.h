@@ -36,6 +36,9 @@ class World {
   // CheckpointError: that rank with its own text, the others with the text and number of the lowest
   // rank that failed. One all-reduce of a number.
   void together(const std::function<void()>& f) const;
+  // The same, but a rank on which f threw an Error throws that very error: who was called wrongly
+  // gets the ArgumentError that says so.
+  void together_with_own(const std::function<void()>& f) const;
 
  private:
   std::string told_by(int rank, const std::string& text) const;

@@ -84,7 +84,7 @@ TEST(BoxRuns, CoverThePartInBothArrays) {
     }
   }
   int scalars = 0;
-  BoxRuns({}, {}, {}).for_each([&](const BoxRun& run) {
+  BoxRuns({}, {}, {}).for_each_in(0, 1, [&](const BoxRun& run) {
     EXPECT_EQ(run.count, 1);
     ++scalars;
   });
@@ -94,11 +94,12 @@ TEST(BoxRuns, CoverThePartInBothArrays) {
 TEST(BoxRuns, ContiguousPartsAreOneRun) {
   int count = 0;
   const Box whole{{0, 0, 0}, {4, 3, 5}};
-  BoxRuns({{1, 0, 0}, {2, 3, 5}}, whole, whole).for_each([&](const BoxRun& run) {
-    ++count;
-    EXPECT_EQ(run.src, 15);
-    EXPECT_EQ(run.count, 30);
-  });
+  BoxRuns({{1, 0, 0}, {2, 3, 5}}, whole, whole)
+      .for_each_in(0, whole.numel(), [&](const BoxRun& run) {
+        ++count;
+        EXPECT_EQ(run.src, 15);
+        EXPECT_EQ(run.count, 30);
+      });
   EXPECT_EQ(count, 1);
 }
 

@@ -14,6 +14,7 @@
 #include "dtensor/base/error.h"
 #include "dtensor/checkpoint/checkpoint.h"
 #include "dtensor/checkpoint/file_system.h"
+#include "dtensor/checkpoint/open_stored.h"
 #include "dtensor/checkpoint/tensor_file.h"
 #include "dtensor/mesh/device_mesh.h"
 #include "dtensor/tensor/distribute.h"
@@ -158,9 +159,10 @@ TEST_F(Indexed, RefusesAnIndexThatIsNotTrue) {
       {R"({"weight_map":{"a":1}})", "not a text"},
       {R"({"weight_map":["a"]})", "not an object"},
       {R"({"metadata":{}})", "weight_map"},
-      {R"({"weight_map":)", "parse error"},
-      {std::string(100000, '['), "nested"},
-      {"", "parse error"}};
+      {R"({"weight_map":)", "ends too early"},
+      {R"({"metadata":)" + std::string(100000, '['), "nested"},
+      {std::string(100000, '['), "not an object"},
+      {"", "ends too early"}};
   for (const auto& [text, says] : cases) {
     index(text);
     EXPECT_THAT(import_error(), HasSubstr(says)) << text.substr(0, 100);
@@ -175,6 +177,58 @@ TEST_F(Indexed, ATensorInTwoFilesOrOutsideTheIndexIsRefused) {
   write_tensors(dir_ / "two.safetensors",
                 {{"b", Tensor::of<float>({3}, {1})}, {"extra", Tensor::of<float>({3}, {1})}});
   EXPECT_THAT(import_error(), HasSubstr("\"extra\""));
+}
+
+TEST(HuggingFace, ThreadsThatAreNoNumberOfThemAreAnErrorOnAllRanks) {
+  run_ranks(3, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"x", 3}});
+    Bag bag;
+    const auto tensors = read_tensors(std::string(kGolden) + "/model.safetensors");
+    fill_bag(bag, tensors, mesh, {Shard(0)});
+    for (const int threads : {0, -1, 257}) {
+      const int mine = comm.rank() == 1 ? threads : 2;
+      try {
+        import_hugging_face(kGolden, bag, {.io_threads = mine});
+        ADD_FAILURE();
+      } catch (const ArgumentError& e) {
+        EXPECT_EQ(comm.rank(), 1);
+        EXPECT_THAT(e.what(), HasSubstr("import_hugging_face: .io_threads"));
+      } catch (const CheckpointError& e) {
+        EXPECT_NE(comm.rank(), 1);
+        EXPECT_THAT(e.what(), HasSubstr("rank 1: checkpoint::import_hugging_face: .io_threads"));
+      }
+    }
+    import_hugging_face(kGolden, bag, {.io_threads = 256});
+  });
+}
+
+TEST(HuggingFace, ManyFilesNeedFewDescriptors) {
+  constexpr int kFiles = 100;
+  const TemporaryDirectory dir;
+  std::string map;
+  Bag bag;
+  for (int i = 0; i < kFiles; ++i) {
+    const std::string number = std::to_string(i);
+    write_tensors(dir / ("f" + number), {{"t" + number, Tensor::full({3}, i)}});
+    map += (i == 0 ? "\"t" : ",\"t") + number + "\":\"f" + number + "\"";
+    bag.add("t" + number, DTensor(Tensor::zeros({3})));
+  }
+  write_file(dir / "model.safetensors.index.json", "{\"weight_map\":{" + map + "}}");
+  rlimit old_limit = {};
+  getrlimit(RLIMIT_NOFILE, &old_limit);
+  const rlimit limit = {60, old_limit.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &limit);
+  const std::string error = error_of([&] {
+    import_hugging_face(dir.path(), bag);
+    open_stored(dir.path());
+  });
+  setrlimit(RLIMIT_NOFILE, &old_limit);
+  EXPECT_EQ(error, "");
+  for (int i = 0; i < kFiles; ++i) {
+    const auto p = bag.parameters()[static_cast<size_t>(i)];
+    EXPECT_EQ(p.value().local_tensor().to_vector<float>(),
+              std::vector<float>(3, static_cast<float>(i)));
+  }
 }
 
 TEST(HuggingFace, OfATiedParameterOneNameIsEnough) {
