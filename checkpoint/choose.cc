@@ -79,10 +79,7 @@ std::optional<std::string> find_damage(const World& world, const Attempt& attemp
   });
   try {
     world.together([&] {
-      const auto files = static_cast<int>(examined.contents.files.size());
-      for (int i = world.rank(); i < files && examined.is_complete(); i += world.size()) {
-        examined.problems = examine_file(examined.contents, i);
-      }
+      examined.problems = examine_data(examined.contents, {world.rank(), world.size()});
       if (!examined.is_complete()) throw CheckpointError(examined.reason());
     });
   } catch (const CheckpointError& e) {

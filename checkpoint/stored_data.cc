@@ -22,12 +22,14 @@ struct Expected {
   const StoredTensor* tensor;
   const StoredChunk* chunk;
 };
+bool has(DataShare share, int file) { return file % share.parts == share.part; }
+
 // By file; all in one pass, as there may be a million chunks.
-std::vector<std::vector<Expected>> expected_by_file(const Contents& contents) {
+std::vector<std::vector<Expected>> expected_by_file(const Contents& contents, DataShare share) {
   std::vector<std::vector<Expected>> out(contents.files.size());
   for (const auto& [name, tensor] : contents.tensors) {
     for (const StoredChunk& c : tensor.chunks) {
-      out[static_cast<size_t>(c.file)].push_back({&name, &tensor, &c});
+      if (has(share, c.file)) out[static_cast<size_t>(c.file)].push_back({&name, &tensor, &c});
     }
   }
   return out;
@@ -158,16 +160,12 @@ void for_each_part(const StoredTensor& tensor, const Box& box,
   }
 }
 
-std::vector<Problem> examine_file(const Contents& contents, int file) {
-  const auto index = static_cast<size_t>(file);
-  return FileExaminer(contents.files[index], expected_by_file(contents)[index]).run();
-}
-
-std::vector<Problem> examine_data(const Contents& contents,
+std::vector<Problem> examine_data(const Contents& contents, DataShare share,
                                   const std::function<void(int64_t bytes)>& progress) {
   std::vector<Problem> problems;
-  const auto expected = expected_by_file(contents);
+  const auto expected = expected_by_file(contents, share);
   for (size_t i = 0; i < contents.files.size(); ++i) {
+    if (!has(share, static_cast<int>(i))) continue;
     for (Problem& p : FileExaminer(contents.files[i], expected[i]).run()) {
       problems.push_back(std::move(p));
     }

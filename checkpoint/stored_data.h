@@ -27,10 +27,14 @@ safetensors::File open_checked(const StoredFile& stored, const std::string& need
 void for_each_part(const StoredTensor& tensor, const Box& box,
                    const std::function<void(const StoredChunk& chunk, const Box& part)>& f);
 
-// Reads one file whole, and compares its blocks with the record and its header with the chunks.
-std::vector<Problem> examine_file(const Contents& contents, int file);
-// Every file. `progress` is called with the bytes of every file that was read.
-std::vector<Problem> examine_data(const Contents& contents,
+// Which files: those whose number is `part` modulo `parts`.
+struct DataShare {
+  int part = 0;
+  int parts = 1;
+};
+// Reads files whole, and compares their blocks with the record and their headers with the chunks.
+// `progress` is called with the bytes of every file that was read.
+std::vector<Problem> examine_data(const Contents& contents, DataShare share = {},
                                   const std::function<void(int64_t bytes)>& progress = {});
 
 }  // namespace dtensor::checkpoint

@@ -89,7 +89,7 @@ void add_data_problems(const Contents& contents, const Request& request, Verdict
   for (const auto& file : contents.files) total += file.bytes;
   Progress progress(err, "verify", total, request.progress);
   const auto report = [&](int64_t bytes) { progress.add(bytes); };
-  for (Problem& p : checkpoint::examine_data(contents, report)) {
+  for (Problem& p : checkpoint::examine_data(contents, {}, report)) {
     verdict.problems.push_back(std::move(p));
   }
 }
