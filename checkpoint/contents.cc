@@ -284,11 +284,11 @@ Examined examine(const Attempt& attempt, Records records) {
   return Examiner(attempt, records).run();
 }
 
-Found find_complete(const std::string& run_dir, std::optional<int64_t> step, Records records) {
+Found find_complete(const std::string& run_dir, std::optional<int64_t> step) {
   Found found;
   for (const Attempt& attempt : list_attempts(run_dir)) {
     if (step && attempt.step != *step) continue;
-    Examined examined = examine(attempt, records);
+    Examined examined = examine(attempt);
     if (examined.is_complete()) {
       found.complete = std::move(examined.contents);
       break;

@@ -63,8 +63,9 @@ struct Examined {
   std::string reason() const;
 };
 
-// Where records are read: where there is a manifest, out of that, or each out of its own file,
-// which finds damage that the manifest makes up for.
+// Where records are read. kOfManifest is the rule: out of the manifest where it has the record
+// whole, else out of its own file. kOwnFiles is for who looks for damage: each out of its own file,
+// so that what a manifest makes up for is found as well.
 enum class Records : uint8_t { kOfManifest, kOwnFiles };
 
 // Records, sizes and tiling; reads no data. Does not throw for what it finds.
@@ -75,7 +76,6 @@ struct Found {
   std::vector<Examined> passed_over;  // newer ones that are not complete, the newest first
 };
 // The newest complete attempt; of step `step` where that is given.
-Found find_complete(const std::string& run_dir, std::optional<int64_t> step = {},
-                    Records records = Records::kOfManifest);
+Found find_complete(const std::string& run_dir, std::optional<int64_t> step = {});
 
 }  // namespace dtensor::checkpoint

@@ -1,6 +1,7 @@
 // The manifest: all commit records of an attempt in one file, so that a reader opens one file
-// instead of one for each rank. It only speeds things up: a record counts where its own file is
-// there too, and a manifest that is damaged or of another attempt is passed over.
+// instead of one for each rank. A line that is whole and of this attempt is the record of its rank
+// where that record's own file is there too; any other line, or a manifest that is not there,
+// changes nothing.
 
 #pragma once
 

@@ -39,8 +39,15 @@ std::string file_name(const std::string& path) {
 struct Verdict {
   const checkpoint::Attempt* attempt = nullptr;
   int world = 0;
-  std::vector<Problem> problems;
+  std::vector<Problem> problems;     // why it is not complete, and damaged data
+  std::vector<Problem> made_up_for;  // damaged records that the manifest has whole
   std::vector<const Examined*> newer_incomplete;
+
+  std::vector<Problem> all() const {
+    std::vector<Problem> both = problems;
+    both.insert(both.end(), made_up_for.begin(), made_up_for.end());
+    return both;
+  }
 };
 
 template <class T>
@@ -53,13 +60,13 @@ void print(const Verdict& v, const Request& request, std::ostream& out) {
   if (!request.json) {
     const std::string what = v.attempt == nullptr ? request.path : v.attempt->name;
     out << what << (complete ? ": complete\n" : ": not complete\n");
-    for (const Problem& p : v.problems) out << "  " << p.what << ": " << p.text << "\n";
+    for (const Problem& p : v.all()) out << "  " << p.what << ": " << p.text << "\n";
     for (const Examined* e : v.newer_incomplete)
       out << "newer, not complete: " << e->reason() << "\n";
     return;
   }
   auto problems = Json::array();
-  for (const Problem& p : v.problems) {
+  for (const Problem& p : v.all()) {
     problems.push_back({{"file", or_null(!p.file.empty(), p.file)},
                         {"tensor", or_null(!p.tensor.empty(), p.tensor)},
                         {"block", or_null(p.block >= 0, p.block)},
@@ -80,6 +87,14 @@ void print(const Verdict& v, const Request& request, std::ostream& out) {
                      {"newer_incomplete", std::move(newer)},
                      {"problems", std::move(problems)}};
   out << json.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
+}
+
+// A complete attempt's records in their own files.
+void add_record_problems(const checkpoint::Attempt& attempt, Verdict& verdict) {
+  for (Problem& p : checkpoint::examine(attempt, checkpoint::Records::kOwnFiles).problems) {
+    p.text += "; the manifest has it whole";
+    verdict.made_up_for.push_back(std::move(p));
+  }
 }
 
 void add_data_problems(const Contents& contents, const Request& request, Verdict& verdict,
@@ -117,17 +132,19 @@ int verify(const Request& request, std::ostream& out, std::ostream& err) {
           {.what = "header", .file = file_name(request.path), .text = e.what()});
     }
   } else if (const auto attempt = checkpoint::attempt_at(request.path)) {
-    examined = checkpoint::examine(*attempt, checkpoint::Records::kOwnFiles);
+    examined = checkpoint::examine(*attempt);
     verdict.attempt = &examined->contents.attempt;
     verdict.world = examined->contents.world;
     verdict.problems = examined->problems;
-    if (verdict.problems.empty()) add_data_problems(examined->contents, request, verdict, err);
+    if (examined->is_complete()) add_record_problems(*attempt, verdict);
+    if (examined->is_complete()) add_data_problems(examined->contents, request, verdict, err);
   } else if (!opens_as_foreign(request.path, verdict)) {
-    found = checkpoint::find_complete(request.path, {}, checkpoint::Records::kOwnFiles);
+    found = checkpoint::find_complete(request.path);
     for (const Examined& e : found.passed_over) verdict.newer_incomplete.push_back(&e);
     if (found.complete) {
       verdict.attempt = &found.complete->attempt;
       verdict.world = found.complete->world;
+      add_record_problems(*verdict.attempt, verdict);
       add_data_problems(*found.complete, request, verdict, err);
     } else {
       verdict.problems.push_back(
@@ -135,7 +152,7 @@ int verify(const Request& request, std::ostream& out, std::ostream& err) {
     }
   }
   print(verdict, request, out);
-  return verdict.problems.empty() ? 0 : 1;
+  return verdict.all().empty() ? 0 : 1;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The manifest speeds reading up and decides nothing.
+// The manifest: the records of an attempt in one file, which can be missing, old or damaged.
 
 #include "dtensor/checkpoint/manifest.h"
 
@@ -66,6 +66,23 @@ TEST_F(MergedRecords, ARecordThatIsGoneIsMissedAllTheSame) {  // pytorch#189945
   save_all(1, {.manifest = Manifest::kByTheLast});
   std::filesystem::remove(record(2));
   EXPECT_THAT(examine(attempt_).reason(), HasSubstr("no record of rank 2 of 3"));
+}
+
+// One rule for who loads and who looks on: a whole line stands for a record damaged since.
+TEST_F(MergedRecords, ARecordThatIsDamagedIsMadeUpForByItsLine) {
+  save_all(1, {});
+  save_all(2, {.manifest = Manifest::kByTheLast});
+  write_file(record(2), read_file(record(2)).replace(40, 1, "!"));
+  EXPECT_TRUE(examine(attempt_).is_complete());
+  EXPECT_EQ(latest(run_.path()).step, 2);
+  Bag bag;
+  const auto w = bag.add("w", DTensor(Tensor::zeros({6})));
+  EXPECT_EQ(load(run_.path(), {.model = bag}), 2);
+  EXPECT_EQ(w.value().local_tensor().to_vector<float>(), (std::vector<float>{0, 1, 2, 3, 4, 5}));
+  EXPECT_THAT(examine(attempt_, Records::kOwnFiles).reason(), HasSubstr(record_name(2)));
+  std::filesystem::remove(manifest_);
+  EXPECT_EQ(latest(run_.path()).step, 1);
+  EXPECT_EQ(load(run_.path(), {.model = bag}), 1);
 }
 
 TEST_F(MergedRecords, ADamagedOrForeignOneIsPassedOver) {

@@ -16,6 +16,7 @@
 #include "dtensor/base/allocator.h"
 #include "dtensor/base/context.h"
 #include "dtensor/checkpoint/attempt.h"
+#include "dtensor/checkpoint/latest.h"
 #include "dtensor/checkpoint/load.h"
 #include "dtensor/checkpoint/safetensors.h"
 #include "dtensor/checkpoint/save.h"
@@ -178,12 +179,26 @@ TEST_F(CheckpointCommand, MergeWritesAManifestAndTheCheckpointStaysComplete) {
   EXPECT_EQ(run({"verify", "--deep", dir_ / "run"}).status, 0);
   std::filesystem::remove(twenty_.path + "/rank-00001.record.json");
   EXPECT_EQ(run({"merge", twenty_.path}).status, 1);
-  // A record that is damaged is found, though its copy in the manifest is whole.
+  // A record that is damaged is found. Its copy in the manifest is whole: the attempt is complete
+  // and what load takes.
   write_file(twenty_.path + "/rank-00001.record.json", "{}");
   const Result damaged = run({"verify", twenty_.path, "--json"});
   EXPECT_EQ(damaged.status, 1);
+  EXPECT_EQ(json::parse(damaged.out)["complete"], true);
+  ASSERT_EQ(json::parse(damaged.out)["problems"].size(), 1U);
   EXPECT_EQ(json::parse(damaged.out)["problems"][0]["file"], "rank-00001.record.json");
+  EXPECT_EQ(json::parse(damaged.out)["problems"][0]["what"], "record");
+  const Result newest = run({"verify", dir_ / "run"});
+  EXPECT_EQ(newest.status, 1);
+  EXPECT_NE(newest.out.find(twenty_.name + ": complete\n  record: "), std::string::npos);
+  EXPECT_NE(newest.out.find("the manifest has it whole"), std::string::npos);
+  EXPECT_EQ(checkpoint::latest(dir_ / "run").step, 20);
+  EXPECT_EQ(run({"merge", twenty_.path}).status, 1);
+  // Without the manifest it is not complete, for both.
+  std::filesystem::remove(twenty_.path + "/manifest.jsonl");
+  EXPECT_EQ(json::parse(run({"verify", twenty_.path, "--json"}).out)["complete"], false);
   EXPECT_EQ(json::parse(run({"verify", dir_ / "run", "--json"}).out)["step"], 10);
+  EXPECT_EQ(checkpoint::latest(dir_ / "run").step, 10);
   EXPECT_EQ(run({"merge"}).status, 2);
 }
 
