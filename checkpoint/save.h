@@ -59,6 +59,7 @@ class PendingSave {
 // waiting, each in a buffer that is kept for the saves after it; a third waits until one is done,
 // or is refused. All ranks have to start the same saves: one that is refused on some ranks only
 // stays incomplete.
+// Where the system has no thread for it, a CheckpointError, and nothing is written.
 // A save that failed makes the next call of save, save_async or wait_for_save throw its error,
 // once, unless PendingSave::wait has; a save that throws it has not begun.
 PendingSave save_async(const std::string& run_dir, int64_t step, const State& state,

@@ -27,8 +27,9 @@ class SaveQueue {
   SaveQueue(const SaveQueue&) = delete;
   SaveQueue& operator=(const SaveQueue&) = delete;
 
-  // Runs `write` on a thread of its own, after those that were pushed before.
-  PendingSave push(std::string directory, std::function<void()> write);
+  // Runs `write` on a thread of its own, after those that were pushed before. CheckpointError where
+  // there is no thread: `write` is not run then.
+  PendingSave push(const std::string& directory, std::function<void()> write);
   int under_way();
   // Waits until at most so many are. Throws the first error that nobody has been told.
   void wait_until_at_most(int count);

@@ -1,5 +1,5 @@
-// A fill where the system has no more threads. The binary's own pthread_create stands before the
-// system's, so that it can refuse.
+// Loading and saving where the system has no more threads. The binary's own pthread_create stands
+// before the system's, so that it can refuse.
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -7,12 +7,15 @@
 
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
 #include <string>
 #include <vector>
 
-#include "dtensor/checkpoint/crc32c.h"
+#include "dtensor/base/error.h"
+#include "dtensor/checkpoint/checkpoint.h"
 #include "dtensor/checkpoint/fill.h"
 #include "dtensor/checkpoint/safetensors.h"
+#include "dtensor/tests/checkpoint/bag.h"
 #include "dtensor/tests/checkpoint/temporary_directory.h"
 
 namespace {
@@ -36,7 +39,22 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
 namespace dtensor::checkpoint {
 namespace {
 
-TEST(FillThreads, WhereNoneCanStartThoseThatAreThereReadAll) {
+TEST(NoThreads, ASaveInTheBackgroundIsRefusedAndTheNextOneIsMade) {
+  const testing::TemporaryDirectory run;
+  testing::Bag bag;
+  const auto w = bag.add("w", DTensor(Tensor::full({1000}, 1)));
+  threads_left = 0;
+  for (int i = 0; i < 3; ++i) {  // more often than there are buffers
+    EXPECT_THROW(save_async(run / "run", 1, {.model = bag}), CheckpointError);
+  }
+  threads_left = 1 << 20;
+  EXPECT_FALSE(std::filesystem::exists(run / "run"));
+  wait_for_save();  // nothing is left to be told
+  save_async(run / "run", 2, {.model = bag}).wait();
+  EXPECT_EQ(latest(run / "run").step, 2);
+}
+
+TEST(NoThreads, AFillThatCanStartNoneReadsAll) {
   const testing::TemporaryDirectory dir;
   const std::string path = dir / "file.safetensors";
   std::vector<uint8_t> data(6 << 20);
