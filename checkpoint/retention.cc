@@ -64,12 +64,12 @@ struct Candidate {
 
 class Clearing {
  public:
-  Clearing(const std::string& run_dir, const Retention& retention, std::string id,
-           std::shared_ptr<FileSystem> system)
+  Clearing(const std::string& run_dir, const Retention& retention, const ClearOptions& options)
       : run_dir_(run_dir),
         retention_(retention),
-        id_(std::move(id)),
-        system_(system == nullptr ? current_file_system() : std::move(system)) {}
+        id_(options.id),
+        system_(options.system == nullptr ? current_file_system() : options.system),
+        known_(options.known) {}
 
   std::vector<std::string> run() {
     find_candidates();
@@ -93,15 +93,28 @@ class Clearing {
 
  private:
   void find_candidates() {
+    KnownComplete found;
+    bool is_newest = true;  // of the complete ones
     for (Attempt& attempt : list_attempts(run_dir_)) {
       Candidate c{std::move(attempt), false, fs::file_time_type::min()};
       std::error_code gone;
-      c.changed = std::max(c.changed, fs::last_write_time(c.attempt.path, gone));
+      const auto directory_changed = fs::last_write_time(c.attempt.path, gone);
+      c.changed = std::max(c.changed, directory_changed);
       for (const Entry& e : entries_in(c.attempt.path)) c.changed = std::max(c.changed, e.changed);
       newest_change_ = std::max(newest_change_, c.changed);
-      c.is_complete = examine(c.attempt).is_complete();
+      c.is_complete = (!is_newest && is_known(c.attempt.path, directory_changed)) ||
+                      examine(c.attempt).is_complete();
+      if (c.is_complete) found.changed.emplace(c.attempt.path, directory_changed);
+      is_newest = is_newest && !c.is_complete;
       candidates_.push_back(std::move(c));
     }
+    if (known_ != nullptr) *known_ = std::move(found);
+  }
+
+  bool is_known(const std::string& path, fs::file_time_type changed) const {
+    if (known_ == nullptr) return false;
+    const auto it = known_->changed.find(path);
+    return it != known_->changed.end() && it->second == changed;
   }
 
   bool is_stale(fs::file_time_type changed) const {
@@ -186,6 +199,7 @@ class Clearing {
   Retention retention_;
   std::string id_;
   std::shared_ptr<FileSystem> system_;
+  KnownComplete* known_;
   std::vector<Candidate> candidates_;  // the newest first, by step
   fs::file_time_type newest_change_ = fs::file_time_type::min();
 };
@@ -202,10 +216,9 @@ void Retention::check() const {
 }
 
 std::vector<std::string> clear_old(const std::string& run_dir, const Retention& retention,
-                                   const std::string& id,
-                                   const std::shared_ptr<FileSystem>& system) {
+                                   const ClearOptions& options) {
   retention.check();
-  return Clearing(run_dir, retention, id, system).run();
+  return Clearing(run_dir, retention, options).run();
 }
 
 }  // namespace dtensor::checkpoint

@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,15 +29,26 @@ struct Retention {
   void check() const;  // ArgumentError for a negative number
 };
 
+// Attempts that were found complete, so that a job which saves again and again reads the records of
+// new ones only: by path, when the directory had changed last. One that has changed since is read
+// anew, and the newest complete one, for which the others go, every time.
+struct KnownComplete {
+  std::map<std::string, std::filesystem::file_time_type> changed;
+};
+
+struct ClearOptions {
+  std::string id = {};  // of an attempt of the calling job, which is not touched; may be empty
+  std::shared_ptr<FileSystem> system = nullptr;  // where not given, the Context's
+  KnownComplete* known = nullptr;                // used and brought up to date where given
+};
+
 // Clears away what `retention` does not keep: complete ones, incomplete ones, and the temporaries
 // in those that stay. Nothing where keep_last is 0 but what is incomplete or temporary. Of a
 // symbolic link only the link goes, never what it leads to; other files of the directory stay.
-// `id`: of an attempt of the calling job, which is not touched; may be empty. Returns the names of
-// the attempts that are gone, the newest first. Any process may call it at any time; jobs may call
-// it at one time. A job that loads an older step while it is cleared away gets a CheckpointError
-// that names the file.
+// Returns the names of the attempts that are gone, the newest first. Any process may call it at any
+// time; jobs may call it at one time. A job that loads an older step while it is cleared away gets
+// a CheckpointError that names the file.
 std::vector<std::string> clear_old(const std::string& run_dir, const Retention& retention,
-                                   const std::string& id = "",
-                                   const std::shared_ptr<FileSystem>& system = nullptr);
+                                   const ClearOptions& options = {});
 
 }  // namespace dtensor::checkpoint

@@ -32,7 +32,13 @@ struct Job {
   Attempt attempt;
   SaveOptions options;
   std::shared_ptr<FileSystem> system;
+  std::shared_ptr<KnownComplete> known;
   SavePlan plan;
+};
+
+// The Context's slot. The saves of a Context clear away one after the other.
+struct Known {
+  std::shared_ptr<KnownComplete> attempts = std::make_shared<KnownComplete>();
 };
 
 std::shared_ptr<Job> planned(const std::string& run_dir, int64_t step, const State& state,
@@ -61,6 +67,7 @@ std::shared_ptr<Job> planned(const std::string& run_dir, int64_t step, const Sta
   job->attempt = *attempt_of(run_dir, attempt_name(step, id));
   job->options = options;
   job->system = current_file_system();
+  job->known = Context::current().slot<Known>().attempts;
   job->plan = plan_save(named, std::move(about), {.file_bytes = options.file_bytes});
   return job;
 }
@@ -105,7 +112,8 @@ void clean_up(const Job& job) {
   try {
     if (job.options.manifest == Manifest::kByTheLast) write_manifest(job.attempt, job.system);
     if (job.plan.record.rank == 0 && !job.options.retention.keeps_all()) {
-      clear_old(job.run_dir, job.options.retention, job.attempt.id, job.system);
+      clear_old(job.run_dir, job.options.retention,
+                {.id = job.attempt.id, .system = job.system, .known = job.known.get()});
     }
   } catch (const std::exception& e) {
     log(LogLevel::kWarn, fmt::format("checkpoint: after the save: {}", e.what()));

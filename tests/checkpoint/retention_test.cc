@@ -84,6 +84,41 @@ TEST_F(Retain, KeepsTheLastAndEveryMthAndTheYoung) {
   EXPECT_THROW(clear_old(run_.path(), {.keep_last = -1}), ArgumentError);
 }
 
+// By records that are damaged without a change of their directory: who does not read them does not
+// see it.
+TEST_F(Retain, ReadsTheRecordsOfTheNewestAndOfNewOnesOnly) {
+  const auto id = [](int i) { return "20260301T101500Z-aa-g0-s" + std::to_string(i); };
+  const auto damage = [&](int i) {
+    write_file(run_ / attempt_name(i, id(i)) + "/" + record_name(0), "damaged");
+  };
+  for (int i = 1; i <= 4; ++i) make(i, id(i), true);
+  KnownComplete known;
+  const ClearOptions options{.known = &known};
+  clear_old(run_.path(), {.keep_last = 3}, options);
+  EXPECT_EQ(steps(), (Steps{2, 3, 4}));
+  EXPECT_EQ(known.changed.size(), 4U);
+  damage(3);
+  clear_old(run_.path(), {.keep_last = 2}, options);
+  EXPECT_EQ(steps(), (Steps{3, 4}));  // 3 counts, and 2 goes
+  EXPECT_EQ(known.changed.size(), 3U);
+  // The newest one is read, whatever is known of it; of damaged ones that are the newest, all.
+  make(5, id(5), true);
+  clear_old(run_.path(), {.keep_last = 9}, options);
+  damage(5);
+  damage(4);
+  EXPECT_THAT(clear_old(run_.path(), {.keep_last = 1}, options), ElementsAre());
+  EXPECT_EQ(steps(), (Steps{3, 4, 5}));
+  // One whose directory has changed is read anew: 6 is damaged, as 3 to 5 are.
+  make(6, id(6), true);
+  make(7, id(7), true);
+  clear_old(run_.path(), {.keep_last = 9}, options);
+  damage(6);
+  write_file(run_ / attempt_name(6, id(6)) + "/other", "");
+  make(8, id(8), true);
+  clear_old(run_.path(), {.keep_last = 3}, options);
+  EXPECT_EQ(steps(), (Steps{7, 8}));
+}
+
 // KempnerForge#102: with nothing newer complete, the old one stays whatever its age and place.
 TEST_F(Retain, NeverTakesTheLastCompleteOne) {
   make(10, "20260301T101500Z-aa-g0-s0", true, hours(1000));
@@ -111,7 +146,7 @@ TEST_F(Retain, OfTwoJobsInOneDirectoryEachKeepsItsLast) {
   make(20, "20260301T101500Z-aa-g0-s1", true);
   make(25, "20260302T101500Z-bb-g0-s0", true);
   make(30, "20260301T101500Z-aa-g0-s2", false);  // being written by the caller
-  clear_old(run_.path(), {.keep_last = 1}, "20260301T101500Z-aa-g0-s2");
+  clear_old(run_.path(), {.keep_last = 1}, {.id = "20260301T101500Z-aa-g0-s2"});
   EXPECT_EQ(steps(), (Steps{20, 25, 30}));
 }
 
@@ -201,7 +236,7 @@ TEST_F(Retain, TheOrderOfWhatIsDone) {
   make(10, "20260301T101500Z-aa-g0-s0", true);
   make(20, "20260301T101500Z-aa-g0-s1", true);
   const auto system = std::make_shared<RecordingFileSystem>();
-  clear_old(run_.path(), {.keep_last = 1}, "", system);
+  clear_old(run_.path(), {.keep_last = 1}, {.system = system});
   std::vector<FileCall::Kind> kinds;
   for (const FileCall& c : system->calls()) kinds.push_back(c.kind);
   using enum FileCall::Kind;
