@@ -3,14 +3,10 @@
 // burn#5479, safetensors#762, speculators#739
 
 #include <gtest/gtest.h>
-#include <sys/ptrace.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <string>
 
@@ -20,38 +16,17 @@
 #include "dtensor/checkpoint/open_stored.h"
 #include "dtensor/tensor/kernels.h"
 #include "dtensor/tests/checkpoint/bag.h"
+#include "dtensor/tests/checkpoint/killed_child.h"
 #include "dtensor/tests/checkpoint/temporary_directory.h"
 
 namespace dtensor::checkpoint {
 namespace {
 
 using testing::Bag;
+using testing::Child;
 using testing::files_under;
+using testing::killed_at;
 using testing::TemporaryDirectory;
-
-enum class Child { kEnded, kKilled, kNotTraced };
-
-// Runs f in a child that is killed at the n-th stop at the entry or exit of a system call.
-Child killed_at(int n, const std::function<void()>& f) {
-  const pid_t pid = fork();
-  if (pid == 0) {
-    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(1);
-    (void)raise(SIGSTOP);
-    f();
-    _exit(0);
-  }
-  int status = 0;
-  waitpid(pid, &status, 0);
-  if (!WIFSTOPPED(status)) return Child::kNotTraced;
-  for (int i = 0; i < n; ++i) {
-    ptrace(PTRACE_SYSCALL, pid, nullptr, nullptr);
-    waitpid(pid, &status, 0);
-    if (!WIFSTOPPED(status)) return Child::kEnded;
-  }
-  kill(pid, SIGKILL);
-  waitpid(pid, &status, 0);
-  return Child::kKilled;
-}
 
 class Crash : public ::testing::Test {
  protected:

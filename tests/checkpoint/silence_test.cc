@@ -11,66 +11,41 @@
 #include <unistd.h>
 
 #include <cstddef>
-#include <memory>
-#include <span>
-#include <string_view>
+#include <string>
 #include <vector>
 
-#include "dtensor/base/context.h"
-#include "dtensor/base/error.h"
 #include "dtensor/checkpoint/checkpoint.h"
 #include "dtensor/checkpoint/contents.h"
-#include "dtensor/comm/backend.h"
+#include "dtensor/comm/comm.h"
 #include "dtensor/mesh/device_mesh.h"
 #include "dtensor/tensor/distribute.h"
 #include "dtensor/tests/checkpoint/bag.h"
+#include "dtensor/tests/checkpoint/silent_rank.h"
 #include "dtensor/tests/checkpoint/temporary_directory.h"
 
 namespace dtensor::checkpoint {
 namespace {
 
+using testing::as_silent_rank;
 using testing::Bag;
+using testing::kSilentRun;
 using testing::TemporaryDirectory;
 
-// A backend on which nothing may be called.
-class Silent : public comm::Backend {
- public:
-  Silent(int rank, int size) : rank_(rank), size_(size) {}
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  void run(const comm::Call&) override { throw InternalError("the Comm was used"); }
-  std::shared_ptr<comm::Backend> group(std::span<const int>, std::string_view) override {
-    throw InternalError("a group was made");
-  }
-  void abort(std::string_view) noexcept override {}
-  const comm::Capabilities& capabilities() const override { return capabilities_; }
-  comm::Counters counters() const override { return {}; }
-  const std::string& run_id() const override { return run_id_; }
-  int64_t generation() const override { return 0; }
-
- private:
-  int rank_;
-  int size_;
-  comm::Capabilities capabilities_;
-  std::string run_id_ = "20260301T101500Z-1f2e3d4c";
-};
-
 void save_as(int rank, int size, const std::string& run) {
-  Context context;
-  const ContextScope scope(context);
-  comm::Comm comm(std::make_shared<Silent>(rank, size), "world");
-  const DeviceMesh mesh(comm, {{"x", size}});
-  Bag bag;
-  const Layout cut(mesh.layout(), {5, 300}, {Shard(0)});
-  bag.add("w", DTensor(Tensor::full(cut.box_of(rank).size, 1), cut, mesh));
-  bag.add("r", DTensor(Tensor::full({200, 100}, 2),
-                       Layout(mesh.layout(), {200, 100}, {Replicate()}), mesh));
-  const SaveOptions options{.retention = {.keep_last = 1}, .manifest = Manifest::kByTheLast};
-  save(run, 1, {.model = bag}, options);
-  save_async(run, 2, {.model = bag}, options);
-  save_async(run, 3, {.model = bag}, options);
-  wait_for_save();
-  latest(run);
+  as_silent_rank(rank, size, kSilentRun, [&](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"x", size}});
+    Bag bag;
+    const Layout cut(mesh.layout(), {5, 300}, {Shard(0)});
+    bag.add("w", DTensor(Tensor::full(cut.box_of(rank).size, 1), cut, mesh));
+    bag.add("r", DTensor(Tensor::full({200, 100}, 2),
+                         Layout(mesh.layout(), {200, 100}, {Replicate()}), mesh));
+    const SaveOptions options{.retention = {.keep_last = 1}, .manifest = Manifest::kByTheLast};
+    save(run, 1, {.model = bag}, options);
+    save_async(run, 2, {.model = bag}, options);
+    save_async(run, 3, {.model = bag}, options);
+    wait_for_save();
+    latest(run);
+  });
 }
 
 TEST(Silence, SavingMakesNoCallOfTheComm) {

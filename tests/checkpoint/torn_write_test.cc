@@ -1,177 +1,141 @@
 // Power that fails at any moment of a save, on a disk that has lost whatever was not synced, wholly
 // or from any 4 KiB on: the newest complete checkpoint is the old one or the new one, whole.
 // ultralytics#5793, burn#5479, safetensors#762
-// What a save asks of the file system is recorded once. A crash after the n-th call is then played:
-// the calls up to it are made again in a new directory, in which a file has at least what was
-// synced of it, and a name is there or not, unless its directory was synced.
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <array>
+#include <condition_variable>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "dtensor/base/context.h"
 #include "dtensor/checkpoint/checkpoint.h"
 #include "dtensor/checkpoint/file_system.h"
-#include "dtensor/tensor/kernels.h"
+#include "dtensor/mesh/device_mesh.h"
+#include "dtensor/tensor/distribute.h"
 #include "dtensor/tests/checkpoint/bag.h"
+#include "dtensor/tests/checkpoint/crashed_disk.h"
 #include "dtensor/tests/checkpoint/recording_file_system.h"
+#include "dtensor/tests/checkpoint/silent_rank.h"
 #include "dtensor/tests/checkpoint/temporary_directory.h"
 
 namespace dtensor::checkpoint {
 namespace {
 
+using testing::as_silent_rank;
 using testing::Bag;
+using testing::Crash;
+using testing::CrashedDisk;
+using testing::Data;
 using testing::FileCall;
+using testing::kPage;
+using testing::Names;
 using testing::RecordingFileSystem;
 using testing::TemporaryDirectory;
-using testing::write_file;
 
 namespace fs = std::filesystem;
-using Kind = FileCall::Kind;
 
-constexpr size_t kPage = 4096;
+enum class Way { kForeground, kBackground };
+enum class Ranks { kOne, kZeroThenOne, kOneThenZero, kAtOnce };
 
-// What the disk does with names (directory entries) that were not synced, and with data.
-enum class Names { kAllKept, kNoneKept };
-enum class Data { kLost, kCut, kZeros };
-
-struct Crash {
-  size_t after = 0;  // so many calls
-  Names names = Names::kAllKept;
-  Data data = Data::kLost;
-  size_t kept_pages = 0;  // of what was not synced of each file
+struct Case {
+  Ranks ranks = Ranks::kOne;
+  Way way = Way::kForeground;
+  uint32_t seed = 0;  // of the order of the calls where two ranks save at once
 };
 
-// The files of a directory as a crash leaves them.
-class Disk {
+thread_local int rank_of_thread = -1;
+
+// Two ranks whose calls follow each other in an order that is drawn. A call is over when its rank
+// asks for the next one, or leaves.
+class Turns {
  public:
-  Disk(const std::vector<FileCall>& calls, const Crash& crash) : crash_(crash) {
-    for (size_t i = 0; i < crash.after; ++i) play(calls[i]);
-  }
+  explicit Turns(uint32_t seed) : random_(seed) {}
 
-  // The most bytes of a file that were not synced.
-  size_t unsynced_bytes() const {
-    size_t most = 0;
-    for (const auto& [name, file] : names_) {
-      if (file.contents) {
-        most = std::max(most, file.contents->bytes.size() - file.contents->synced);
-      }
-    }
-    return most;
+  // Returns 0 when the calling thread, where it is one of the ranks, has its turn.
+  int wait() {
+    if (rank_of_thread < 0) return 0;
+    std::unique_lock lock(mutex_);
+    if (turn_ == rank_of_thread) pass_on();
+    changed_.wait(lock, [&] { return turn_ == rank_of_thread; });
+    return 0;
   }
-
-  // Equal for two crashes that leave the same.
-  std::string left() const {
-    std::string all;
-    for (const auto& [name, entry] : survivors()) {
-      all += name + "\n" + (entry.contents ? entry.contents->after(crash_) : "/") + "\n";
-    }
-    return all;
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    gone_[static_cast<size_t>(rank_of_thread)] = true;
+    if (turn_ == rank_of_thread) pass_on();
   }
-
-  // Makes it under `to` what it was under `from`.
-  void restore(const std::string& from, const std::string& to) const {
-    for (const auto& [name, entry] : survivors()) {
-      const std::string path = to + name.substr(from.size());
-      if (!entry.contents) {
-        fs::create_directories(path);
-      } else if (fs::exists(fs::path(path).parent_path())) {
-        write_file(path, entry.contents->after(crash_));
-      }
-    }
-  }
+  void come_back() { gone_ = {}; }
 
  private:
-  struct Contents {
-    std::string bytes;
-    size_t synced = 0;
-
-    std::string after(const Crash& crash) const {
-      const size_t kept = std::min(bytes.size(), synced + crash.kept_pages * kPage);
-      if (crash.data == Data::kLost) return bytes.substr(0, synced);
-      if (crash.data == Data::kCut) return bytes.substr(0, kept);
-      return bytes.substr(0, kept) + std::string(bytes.size() - kept, '\0');
-    }
-  };
-  struct Entry {
-    std::shared_ptr<Contents> contents;  // null: a directory
-  };
-  using Table = std::map<std::string, Entry>;
-
-  static std::string parent(const std::string& path) { return directory_of(path); }
-
-  void play(const FileCall& c) {
-    switch (c.kind) {
-      case Kind::kCreate:
-        names_[c.path] = {std::make_shared<Contents>()};
-        break;
-      case Kind::kWrite:
-        names_.at(c.path).contents->bytes += c.bytes;
-        break;
-      case Kind::kSync:
-        names_.at(c.path).contents->synced = names_.at(c.path).contents->bytes.size();
-        break;
-      case Kind::kClose:
-        break;
-      case Kind::kMakeDirectory:
-        names_[c.path] = {};
-        break;
-      case Kind::kRename:
-        rename(c.path, c.to);
-        break;
-      case Kind::kRemove:
-        names_.erase(c.path);
-        break;
-      case Kind::kSyncDirectory:
-        sync_directory(c.path);
-        break;
-    }
+  void pass_on() {
+    turn_ = static_cast<int>(random_() % 2);
+    if (gone_[static_cast<size_t>(turn_)]) turn_ = 1 - turn_;
+    changed_.notify_all();
   }
 
-  void rename(const std::string& from, const std::string& to) {
-    Table moved;
-    for (auto it = names_.begin(); it != names_.end();) {
-      const bool is_it = it->first == from || it->first.starts_with(from + "/");
-      if (is_it) moved[to + it->first.substr(from.size())] = it->second;
-      it = is_it ? names_.erase(it) : std::next(it);
-    }
-    names_.merge(moved);
-  }
-
-  void sync_directory(const std::string& path) {
-    std::erase_if(durable_, [&](const auto& item) { return parent(item.first) == path; });
-    for (const auto& [name, entry] : names_) {
-      if (parent(name) == path) durable_[name] = entry;
-    }
-  }
-
-  Table survivors() const { return crash_.names == Names::kAllKept ? names_ : durable_; }
-
-  Crash crash_;
-  Table names_;    // as programs see them
-  Table durable_;  // as of the last sync of their directories
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::mt19937 random_;  // guarded by mutex_, as what follows
+  int turn_ = 0;
+  std::array<bool, 2> gone_ = {};
 };
 
-class TornWrite : public ::testing::Test {
+class TornWrite : public ::testing::TestWithParam<Case> {
  protected:
   TornWrite() {
-    w_ = bag_.add("w", DTensor(Tensor::full({5000}, 1)));  // five pages
-    v_ = bag_.add("v", DTensor(Tensor::full({3}, 1)));
-    other_.add("w", DTensor(Tensor::full({5000}, 0)));
-    other_.add("v", DTensor(Tensor::full({3}, 0)));
+    for (const auto& [name, shape] : kShapes) other_.add(name, DTensor(Tensor::zeros(shape)));
+    fs::create_directories(dir_ / "disk");
   }
 
   void save_value(int64_t step, double value, const SaveOptions& options) {
-    kernels::fill(w_.value().local_tensor(), value);
-    kernels::fill(v_.value().local_tensor(), value);
-    save(dir_ / "disk/run", step, {.model = bag_}, options);
+    const auto save_as = [&](int rank, int size) {
+      // Ids of one run, as of a job that goes on.
+      const std::string run_id = "202603" + std::to_string(step) + "T101500Z-aa";
+      as_silent_rank(rank, size, run_id, [&](comm::Comm& comm) {
+        const ScopedSlot<CurrentFileSystem> slot({system_});
+        const DeviceMesh mesh(comm, {{"x", size}});
+        Bag bag;
+        for (const auto& [name, shape] : kShapes) {
+          const Layout layout(mesh.layout(), shape, {name == "v" ? Replicate() : Shard(0)});
+          bag.add(name, DTensor(Tensor::full(layout.box_of(rank).size, value), layout, mesh));
+        }
+        if (GetParam().way == Way::kBackground) {
+          save_async(dir_ / "disk/run", step, {.model = bag}, options).wait();
+        } else {
+          save(dir_ / "disk/run", step, {.model = bag}, options);
+        }
+      });
+    };
+    switch (GetParam().ranks) {
+      case Ranks::kOne:
+        return save_as(0, 1);
+      case Ranks::kZeroThenOne:
+        save_as(0, 2);
+        return save_as(1, 2);
+      case Ranks::kOneThenZero:
+        save_as(1, 2);
+        return save_as(0, 2);
+      case Ranks::kAtOnce:
+        turns_.come_back();
+        std::vector<std::jthread> ranks;
+        for (int rank = 0; rank < 2; ++rank) {
+          ranks.emplace_back([&, rank] {
+            rank_of_thread = rank;
+            save_as(rank, 2);
+            turns_.leave();
+          });
+        }
+    }
   }
 
   // The value that all elements have; -1 where they differ.
@@ -186,7 +150,7 @@ class TornWrite : public ::testing::Test {
   }
 
   // What is loaded after the crash: the step. -1 for a mixture, nullopt where nothing is complete.
-  std::optional<int64_t> step_after(const Disk& disk) {
+  std::optional<int64_t> step_after(const CrashedDisk& disk) {
     const std::string to = dir_ / "crashed";
     fs::remove_all(to);
     fs::create_directories(to);
@@ -203,11 +167,11 @@ class TornWrite : public ::testing::Test {
     std::map<int64_t, int> counts;
     std::map<std::string, std::optional<int64_t>> steps;  // by what is left
     for (size_t after = from; after <= calls.size(); ++after) {
-      const size_t pages = Disk(calls, {.after = after}).unsynced_bytes() / kPage + 1;
+      const size_t pages = CrashedDisk(calls, {.after = after}).unsynced_bytes() / kPage + 1;
       for (const Names names : {Names::kAllKept, Names::kNoneKept}) {
         for (const Data data : {Data::kLost, Data::kCut, Data::kZeros}) {
           for (size_t page = 0; page <= (data == Data::kLost ? 0 : pages); ++page) {
-            const Disk disk(calls, {after, names, data, page});
+            const CrashedDisk disk(calls, {after, names, data, page});
             const auto [known, is_new] = steps.try_emplace(disk.left());
             if (is_new) known->second = step_after(disk);
             const auto step = known->second;
@@ -221,61 +185,73 @@ class TornWrite : public ::testing::Test {
     return counts;
   }
 
+  static inline const std::map<std::string, Shape> kShapes = {{"v", {3}},
+                                                              {"w", {5000}}};  // w of five pages
+
   TemporaryDirectory dir_;
-  Bag bag_;
+  Turns turns_{GetParam().seed};
+  std::shared_ptr<RecordingFileSystem> system_ =
+      std::make_shared<RecordingFileSystem>([this](const FileCall&) { return turns_.wait(); });
   Bag other_;
-  nn::Parameter w_;
-  nn::Parameter v_;
 };
 
-TEST_F(TornWrite, LeavesTheOldOrTheNewCheckpoint) {
-  const auto system = std::make_shared<RecordingFileSystem>();
-  const ScopedSlot<CurrentFileSystem> slot({system});
-  fs::create_directories(dir_ / "disk");
+TEST_P(TornWrite, LeavesTheOldOrTheNewCheckpoint) {
   const SaveOptions options{.file_bytes = 10'000, .manifest = Manifest::kByTheLast};
   save_value(10, 1, options);
-  const size_t first = system->calls().size();
+  const size_t first = system_->calls().size();
   // When the call has returned, the power may fail.
-  EXPECT_EQ(step_after(Disk(system->calls(), {first, Names::kNoneKept, Data::kLost, 0})), 10);
+  EXPECT_EQ(step_after(CrashedDisk(system_->calls(), {first, Names::kNoneKept, Data::kLost, 0})),
+            10);
   save_value(20, 2, options);
-  const auto counts = crash_everywhere(system->calls(), first, {10, 20});
+  const auto counts = crash_everywhere(system_->calls(), first, {10, 20});
   EXPECT_GT(counts.at(10), 100);
   EXPECT_GT(counts.at(20), 5);
-  const Crash at_the_end{system->calls().size(), Names::kNoneKept, Data::kLost, 0};
-  EXPECT_EQ(step_after(Disk(system->calls(), at_the_end)), 20);
+  const Crash at_the_end{system_->calls().size(), Names::kNoneKept, Data::kLost, 0};
+  EXPECT_EQ(step_after(CrashedDisk(system_->calls(), at_the_end)), 20);
 }
 
-TEST_F(TornWrite, ClearingAwayTheOldOneLeavesOne) {  // KempnerForge#102
-  const auto system = std::make_shared<RecordingFileSystem>();
-  const ScopedSlot<CurrentFileSystem> slot({system});
-  fs::create_directories(dir_ / "disk");
+TEST_P(TornWrite, ClearingAwayTheOldOneLeavesOne) {  // KempnerForge#102
   const SaveOptions options{.retention = {.keep_last = 1}};
   save_value(10, 1, options);
   save_value(20, 2, options);
-  const size_t from = system->calls().size();
+  const size_t from = system_->calls().size();
   save_value(30, 3, options);
   EXPECT_FALSE(latest(dir_ / "disk/run").step != 30);
-  const auto counts = crash_everywhere(system->calls(), from, {20, 30});
+  const auto counts = crash_everywhere(system_->calls(), from, {20, 30});
   EXPECT_GT(counts.at(20), 10);
   EXPECT_GT(counts.at(30), 10);
 }
 
 // The first save of all: nothing, or the new one.
-TEST_F(TornWrite, AFirstSaveIsThereOrNot) {
-  const auto system = std::make_shared<RecordingFileSystem>();
-  const ScopedSlot<CurrentFileSystem> slot({system});
-  fs::create_directories(dir_ / "disk");
+TEST_P(TornWrite, AFirstSaveIsThereOrNot) {
   save_value(10, 1, {});
-  for (size_t after = 0; after <= system->calls().size(); ++after) {
+  for (size_t after = 0; after <= system_->calls().size(); ++after) {
     for (const Names names : {Names::kAllKept, Names::kNoneKept}) {
-      const auto step = step_after(Disk(system->calls(), {after, names, Data::kZeros, 0}));
+      const auto step = step_after(CrashedDisk(system_->calls(), {after, names, Data::kZeros, 0}));
       EXPECT_TRUE(!step || *step == 10) << after;
-      if (after == system->calls().size()) {
+      if (after == system_->calls().size()) {
         EXPECT_EQ(step, 10);
       }
     }
   }
 }
+
+std::string name_of(const ::testing::TestParamInfo<Case>& info) {
+  const std::map<Ranks, std::string> names = {{Ranks::kOne, "OfOneRank"},
+                                              {Ranks::kZeroThenOne, "OfZeroThenOne"},
+                                              {Ranks::kOneThenZero, "OfOneThenZero"},
+                                              {Ranks::kAtOnce, "AtOnce"}};
+  const std::string way = info.param.way == Way::kForeground ? "Save" : "SaveAsync";
+  return way + names.at(info.param.ranks) + std::to_string(info.param.seed);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, TornWrite,
+                         ::testing::Values(Case{}, Case{Ranks::kOne, Way::kBackground},
+                                           Case{Ranks::kZeroThenOne, Way::kForeground},
+                                           Case{Ranks::kOneThenZero, Way::kBackground},
+                                           Case{Ranks::kAtOnce, Way::kForeground, 1},
+                                           Case{Ranks::kAtOnce, Way::kForeground, 2}),
+                         name_of);
 
 }  // namespace
 }  // namespace dtensor::checkpoint
