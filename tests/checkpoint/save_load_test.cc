@@ -135,7 +135,8 @@ TEST(SaveLoad, OnlyRanksThatHoldDataWriteAFile) {  // pytorch#161368
   EXPECT_EQ(records_in(run.path()), 8);
 }
 
-TEST(SaveLoad, ReplicasAreWrittenOnceAndLargeOnesShared) {  // torchtitan#709
+// torchtitan#709, DeepSpeed#6503
+TEST(SaveLoad, ReplicasAreWrittenOnceAndLargeOnesShared) {
   const std::vector<std::pair<Placement, int>> small = {{Replicate(), 1}, {Shard(0), 2}};
   for (const auto& [placement, files] : small) {
     const TemporaryDirectory run;
