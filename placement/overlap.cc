@@ -186,11 +186,11 @@ class CommonSum {
     }
     int64_t length = shape_[d];
     for (const Level& l : longest) {
-      if (!mesh_.weights(l.mesh_dim).empty()) return -1;
+      const int64_t parts = mesh_.size(l.mesh_dim);
+      if (!mesh_.weights(l.mesh_dim).empty() || length % parts != 0) return -1;
       // Without weights no part is longer than the first.
-      const int64_t first = part(mesh_, {0, length}, l, 0).size();
-      if (length % first != 0 || length / first != mesh_.size(l.mesh_dim)) return -1;
-      length = first;
+      if (part(mesh_, {0, length}, l, 0).size() != length / parts) return -1;
+      length /= parts;
     }
     return length;
   }
