@@ -57,7 +57,7 @@ RuleLetters parse_letters(const Rule& rule);
 // The rows of one mesh dim that a rule allows, over R, S(d) and P(sum).
 PlacementSignature signature_of(const Rule& rule);
 
-// Global lengths by letter; -1 for letters that are not there. ArgumentError naming the letter and
+// Global lengths by letter, -1 for letters that are not there. ArgumentError naming the letter and
 // both shapes where two inputs disagree, or an input has another number of dims.
 class LetterSizes {
  public:

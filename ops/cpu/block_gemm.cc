@@ -12,6 +12,7 @@
 
 #include "dtensor/base/error.h"
 #include "dtensor/ops/cpu/dnnl_thread.h"
+#include "dtensor/ops/cpu/gemm_f64.h"
 #include "dtensor/ops/cpu/simd.h"
 
 namespace dtensor::cpu {
@@ -22,58 +23,6 @@ void scale_block(GemmSize size, const OutBlock<T>& c, T beta) {
   for (int64_t i = 0; i < size.m; ++i) {
     T* row = c.data + i * c.pitch;
     for (int64_t j = 0; j < size.n; ++j) row[j] = beta == 0 ? 0 : beta * row[j];
-  }
-}
-
-// ---- f64
-// b as panels of `lanes` columns, each [k, lanes] and padded with zeros.
-std::vector<double> pack(GemmSize size, const Block<double>& b, int lanes) {
-  const int64_t panels = (size.n + lanes - 1) / lanes;
-  std::vector<double> packed(static_cast<size_t>(panels * size.k * lanes), 0.0);
-  for (int64_t j = 0; j < size.n; ++j) {
-    double* to = packed.data() + j / lanes * size.k * lanes + j % lanes;
-    for (int64_t p = 0; p < size.k; ++p) {
-      to[p * lanes] = b.data[b.op == Op::kNone ? p * b.pitch + j : j * b.pitch + p];
-    }
-  }
-  return packed;
-}
-
-// Rows [i, i + 4) of c by one panel.
-template <int kLanes>
-DTENSOR_INLINE void panel_rows(GemmSize size, const Block<double>& a, const double* panel,
-                               int64_t i, simd::Vec<double, kLanes> (&sum)[4]) {
-  const int64_t row_step = a.op == Op::kNone ? a.pitch : 1;
-  const int64_t step = a.op == Op::kNone ? 1 : a.pitch;
-  const double* row[4];
-  for (int r = 0; r < 4; ++r) {
-    row[r] = a.data + std::min(i + r, size.m - 1) * row_step;
-    sum[r] = simd::Vec<double, kLanes>{};
-  }
-  for (int64_t p = 0; p < size.k; ++p) {
-    const auto b = simd::load<kLanes>(panel + p * kLanes);
-    for (int r = 0; r < 4; ++r) sum[r] += row[r][p * step] * b;
-  }
-}
-
-template <int kLanes>
-DTENSOR_INLINE void multiply(GemmSize size, const Block<double>& a,
-                             const std::vector<double>& packed, const OutBlock<double>& c,
-                             GemmScale<double> scale) {
-  for (int64_t j = 0; j < size.n; j += kLanes) {
-    const double* panel = packed.data() + j * size.k;
-    const int64_t columns = std::min<int64_t>(kLanes, size.n - j);
-    for (int64_t i = 0; i < size.m; i += 4) {
-      simd::Vec<double, kLanes> sum[4];
-      panel_rows<kLanes>(size, a, panel, i, sum);
-      for (int64_t r = 0; r < std::min<int64_t>(4, size.m - i); ++r) {
-        double* out = c.data + (i + r) * c.pitch + j;
-        for (int64_t l = 0; l < columns; ++l) {
-          const double old = scale.beta == 0 ? 0 : scale.beta * out[l];
-          out[l] = old + scale.alpha * sum[r][l];
-        }
-      }
-    }
   }
 }
 
@@ -220,10 +169,7 @@ void block_gemm(GemmSize size, const Block<double>& a, const Block<double>& b,
                 const OutBlock<double>& c, GemmScale<double> scale) {
   if (size.m == 0 || size.n == 0) return;
   if (size.k == 0) return scale_block(size, c, scale.beta);
-  simd::dispatch([&](auto isa) {
-    constexpr int kLanes = decltype(isa)::template lanes<double>();
-    multiply<kLanes>(size, a, pack(size, b, kLanes), c, scale);
-  });
+  internal::gemm_f64(size, a, b, c, scale);
 }
 
 void block_gemm(GemmSize size, const Block<BFloat16>& a, const Block<BFloat16>& b,

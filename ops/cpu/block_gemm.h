@@ -4,43 +4,15 @@
 
 #pragma once
 
-#include <cstdint>
-
 #include "dtensor/base/dtype.h"
+#include "dtensor/ops/cpu/block.h"
 
 namespace dtensor::cpu {
-
-enum class Op : char { kNone = 'N', kTranspose = 'T' };
-
-struct GemmSize {
-  int64_t m;
-  int64_t n;
-  int64_t k;
-};
-
-template <class T>
-struct Block {
-  const T* data;
-  int64_t pitch;  // elements from one stored row to the next
-  Op op = Op::kNone;
-};
-
-template <class T>
-struct OutBlock {
-  T* data;
-  int64_t pitch;
-};
-
-template <class T>
-struct GemmScale {
-  T alpha = 1;
-  T beta = 0;
-};
 
 // f32 by oneDNN.
 void block_gemm(GemmSize size, const Block<float>& a, const Block<float>& b,
                 const OutBlock<float>& c, GemmScale<float> scale = {});
-// f64 by an own loop.
+// f64 by an own product (gemm_f64.h).
 void block_gemm(GemmSize size, const Block<double>& a, const Block<double>& b,
                 const OutBlock<double>& c, GemmScale<double> scale = {});
 // bf16 by oneDNN, accumulated in f32 and rounded once; or c += op(a) op(b) in f32.

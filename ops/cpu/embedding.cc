@@ -30,12 +30,14 @@ void check_rows(const char* op, int64_t table_rows, Range rows) {
 }
 
 // The places where each row of the table is used: (row, place), by row, then by place.
-std::vector<std::pair<int64_t, int64_t>> uses_of(const Tensor& ids, Range rows) {
+std::vector<std::pair<int64_t, int64_t>> uses_of(const Tensor& ids, Range rows,
+                                                 std::optional<int64_t> skipped) {
   const Tensor flat = ids.contiguous();
   const int64_t* id = flat.data<int64_t>();
   std::vector<std::pair<int64_t, int64_t>> uses;
   for (int64_t i = 0; i < flat.numel(); ++i) {
-    if (id[i] >= rows.begin && id[i] < rows.end) uses.emplace_back(id[i] - rows.begin, i);
+    if (id[i] < rows.begin || id[i] >= rows.end || id[i] == skipped) continue;
+    uses.emplace_back(id[i] - rows.begin, i);
   }
   std::ranges::sort(uses);
   return uses;
@@ -83,7 +85,8 @@ Tensor embedding(const Tensor& table, const Tensor& ids, Range rows) {
   return out;
 }
 
-Tensor embedding_backward(const Tensor& g, const Tensor& ids, Range rows) {
+Tensor embedding_backward(const Tensor& g, const Tensor& ids, Range rows,
+                          std::optional<int64_t> skipped) {
   bool fits = g.ndim() == ids.ndim() + 1;
   for (int d = 0; fits && d < ids.ndim(); ++d) fits = g.shape()[d] == ids.shape()[d];
   if (!fits) {
@@ -93,7 +96,7 @@ Tensor embedding_backward(const Tensor& g, const Tensor& ids, Range rows) {
   check_rows("embedding_backward", rows.size(), rows);
   const int64_t h = g.shape().back();
   const Tensor out = Tensor::zeros({rows.size(), h}, g.dtype());
-  const auto uses = uses_of(ids, rows);
+  const auto uses = uses_of(ids, rows, skipped);
   visit_floating("embedding_backward", g.dtype(), [&](auto t) {
     using T = decltype(t);
     using A = simd::Compute<T>;

@@ -20,7 +20,8 @@ void check_ids(const Tensor& ids, int64_t count, std::optional<int64_t> ignore, 
 Tensor embedding(const Tensor& table, const Tensor& ids, Range rows);
 
 // g [...,h] -> [rows.size(), h]: row i is the sum of g over the ids equal to rows.begin + i, in
-// their order (bf16 in f32, rounded once). f32, f64, bf16.
-Tensor embedding_backward(const Tensor& g, const Tensor& ids, Range rows);
+// their order (bf16 in f32, rounded once), but 0 for `skipped`. f32, f64, bf16.
+Tensor embedding_backward(const Tensor& g, const Tensor& ids, Range rows,
+                          std::optional<int64_t> skipped = {});
 
 }  // namespace dtensor::cpu

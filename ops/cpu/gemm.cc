@@ -117,6 +117,10 @@ void for_panels(int64_t stack, GemmSize size, const Tensor& a, const Tensor& b, 
 // a [..., m, k] and b [..., k, n] of equal leading dims into a new tensor of `shape`.
 Tensor product(const char* op, const Tensor& a, const Tensor& b, const Shape& shape) {
   check_same_dtype(op, a, b);
+  if (a.dtype() == DType::kFloat16) {
+    const DType f = DType::kFloat32;
+    return product(op, a.to(f), b.to(f), shape).to(DType::kFloat16);
+  }
   const int d = a.ndim();
   const GemmSize size{a.shape()[d - 2], b.shape()[d - 1], a.shape()[d - 1]};
   int64_t stack = 1;

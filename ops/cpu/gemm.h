@@ -1,10 +1,10 @@
-// Matrix products on local Tensors: oneDNN for f32 and bf16 (accumulated in f32, rounded once), an
-// own blocked product for f64.
+// Matrix products on local Tensors: oneDNN for f32, bf16 and by way of f32 for f16 (accumulated in
+// f32, rounded once), an own blocked product for f64.
 // Operands may be strided: transposed views and rows with a pitch are read in place, any other
 // layout is copied first. An empty inner dim gives zeros. Results are new and contiguous.
 // Work is cut into panels by the shapes alone and each panel runs on one thread of the Context's
 // ThreadPool: the same bits for every number of threads, on one machine.
-// ArgumentError where shapes do not fit or dtypes differ or are none of f32, f64, bf16.
+// ArgumentError where shapes do not fit or dtypes differ or are none of f32, f64, bf16, f16.
 
 #pragma once
 
