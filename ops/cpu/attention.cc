@@ -21,6 +21,7 @@ using internal::Heads;
 using internal::KeyLimit;
 using internal::kKeyTile;
 using internal::kQueryTile;
+using internal::ScoreMask;
 
 // Rows of queries that share their keys: positions of one head, or the heads of one position.
 template <class A>
@@ -28,8 +29,9 @@ struct QueryTile {
   const A* q;
   int64_t pitch;
   int64_t rows;
+  int64_t b, g, r;   // of the first row
   int64_t position;  // of the first row
-  int64_t step;      // of positions from row to row: 1 or 0
+  int64_t step;      // of positions from row to row: 1, or 0 where rows are heads
   A* out;
   int64_t out_pitch;
   A* lse;
@@ -39,9 +41,10 @@ struct QueryTile {
 template <class A>
 class Forward {
  public:
-  Forward(const AttentionSizes& sizes, KeyLimit limit)
+  Forward(const AttentionSizes& sizes, KeyLimit limit, const ScoreMask<A>& mask)
       : sizes_(sizes),
         limit_(limit),
+        mask_(mask),
         scores_(kQueryTile * kKeyTile),
         sum_(static_cast<size_t>(kQueryTile * sizes.d)),
         most_(kQueryTile),
@@ -58,6 +61,12 @@ class Forward {
       block_gemm({tile.rows, keys, sizes_.d}, Block<A>{tile.q, tile.pitch},
                  Block<A>{k + first * k_pitch, k_pitch, Op::kTranspose},
                  OutBlock<A>{scores_.data(), kKeyTile}, {.alpha = scale});
+      if (mask_.defined()) {
+        for (int64_t i = 0; i < tile.rows; ++i) {
+          mask_.apply({tile.b, tile.g, tile.r + i * (1 - tile.step), tile.position + i * tile.step},
+                      first, keys, scores_.data() + i * kKeyTile);
+        }
+      }
       simd::dispatch([&](auto isa) {
         for (int64_t i = 0; i < tile.rows; ++i) {
           softmax_row<decltype(isa)>(i, limit_(tile.position + i * tile.step, first, keys), keys);
@@ -90,6 +99,10 @@ class Forward {
       lanes_most = simd::larger(lanes_most, simd::load<kLanes>(row + j));
     }
     const A max = simd::max_lanes<kLanes, A>(lanes_most);
+    if (max == -std::numeric_limits<A>::infinity()) {  // a mask hides all of them
+      std::fill(row, row + whole, A{0});
+      return;
+    }
     simd::Vec<A, kLanes> add{};
     for (int64_t j = 0; j < whole; j += kLanes) {
       const auto e = simd::exp<kLanes>(simd::load<kLanes>(row + j) - max);
@@ -117,6 +130,7 @@ class Forward {
 
   AttentionSizes sizes_;
   KeyLimit limit_;
+  const ScoreMask<A>& mask_;
   std::vector<A> scores_;
   std::vector<A> sum_;    // of exp(score - most) v
   std::vector<A> most_;   // the largest score so far
@@ -124,8 +138,9 @@ class Forward {
 };
 
 template <class A>
-void forward(const AttentionSizes& n, KeyLimit limit, const Tensor& q_tensor,
-             const Tensor& k_tensor, const Tensor& v_tensor, A* out, A* lse) {
+void forward(const AttentionSizes& n, KeyLimit limit, const ScoreMask<A>& mask,
+             const Tensor& q_tensor, const Tensor& k_tensor, const Tensor& v_tensor, A* out,
+             A* lse) {
   const Heads<A> q(q_tensor);
   const Heads<A> k(k_tensor);
   const Heads<A> v(v_tensor);
@@ -137,7 +152,7 @@ void forward(const AttentionSizes& n, KeyLimit limit, const Tensor& q_tensor,
   const int64_t tiles = together ? 1 : (n.t + kQueryTile - 1) / kQueryTile;
   const int64_t heads = together ? 1 : n.r;
   parallel_for(n.b * n.g * heads * tiles, 1, [&](int64_t begin, int64_t end) {
-    Forward<A> work(n, limit);
+    Forward<A> work(n, limit, mask);
     for (int64_t task = begin; task < end; ++task) {
       const int64_t t = task % tiles * kQueryTile;
       const int64_t r = task / tiles % heads;
@@ -147,6 +162,9 @@ void forward(const AttentionSizes& n, KeyLimit limit, const Tensor& q_tensor,
       tile.q = q.at(b, t, g, r);
       tile.pitch = together ? q.head_pitch() : q.pitch();
       tile.rows = together ? n.r : std::min(kQueryTile, n.t - t);
+      tile.b = b;
+      tile.g = g;
+      tile.r = r;
       tile.position = t;
       tile.step = together ? 0 : 1;
       tile.out = out + flat(b, t, g, r) * n.d;
@@ -169,7 +187,8 @@ AttentionResult attention_forward(const Tensor& q, const Tensor& k, const Tensor
   const KeyLimit limit{params.causal, params.query_offset};
   visit_floating("attention_forward", q.dtype(), [&](auto t) {
     using A = simd::Compute<decltype(t)>;
-    forward<A>(n, limit, q, k, v, out.data<A>(), lse.data<A>());
+    const ScoreMask<A> mask("attention_forward", params.mask, n, q.dtype());
+    forward<A>(n, limit, mask, q, k, v, out.data<A>(), lse.data<A>());
   });
   return {out.to(q.dtype()), lse};
 }
@@ -193,7 +212,8 @@ AttentionGrads attention_backward(const Tensor& grad, const Tensor& q, const Ten
   const KeyLimit limit{params.causal, params.query_offset};
   visit_floating(kOp, q.dtype(), [&](auto t) {
     using A = simd::Compute<decltype(t)>;
-    internal::attention_backward_into<A>(n, limit, {grad, q, k, v, result.out, result.lse},
+    internal::attention_backward_into<A>(n, limit,
+                                         {grad, q, k, v, result.out, result.lse, params.mask},
                                          {sums.dq, sums.dk, sums.dv});
   });
   return {sums.dq.to(q.dtype()), sums.dk.to(q.dtype()), sums.dv.to(q.dtype())};

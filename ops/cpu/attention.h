@@ -20,6 +20,9 @@ struct AttentionParams {
   bool causal = true;
   int64_t query_offset = 0;
   double scale = 0.0;  // 0: 1 / sqrt(d)
+  // [b,g,r,t,s], dims repeated by stride 0: bool, true where a query sees a key; or of q's dtype,
+  // added to the scaled scores. Undefined: none.
+  Tensor mask = {};
 };
 
 struct AttentionResult {

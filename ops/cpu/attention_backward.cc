@@ -20,15 +20,17 @@ struct Rows {
 template <class A>
 class Backward {
  public:
-  Backward(const AttentionSizes& n, KeyLimit limit)
+  Backward(const AttentionSizes& n, KeyLimit limit, const ScoreMask<A>& mask)
       : n_(n),
         limit_(limit),
+        mask_(mask),
         p_(kQueryTile * kKeyTile),
         ds_(kQueryTile * kKeyTile),
         delta_(kQueryTile) {}
 
   // A tile of `rows` queries from `position` on, of one head, against all keys that they see.
   struct Tile {
+    int64_t b, g, r;
     int64_t position;
     int64_t rows;
     Rows<A> q, grad, out, dq;
@@ -63,10 +65,18 @@ class Backward {
     block_gemm(scores, q, Block<A>{kj, k.pitch, Op::kTranspose}, p,
                {.alpha = static_cast<A>(n_.scale)});
     block_gemm(scores, g, Block<A>{vj, v.pitch, Op::kTranspose}, ds);
+    if (mask_.defined()) {
+      for (int64_t i = 0; i < tile.rows; ++i) {
+        mask_.apply({tile.b, tile.g, tile.r, tile.position + i}, first, count,
+                    p_.data() + i * kKeyTile);
+      }
+    }
     simd::dispatch([&](auto isa) {
       for (int64_t i = 0; i < tile.rows; ++i) {
-        const int64_t seen = limit_(tile.position + i, first, count);
-        row<decltype(isa)>(i, tile.lse[i * tile.lse_pitch], seen, count);
+        const A lse = tile.lse[i * tile.lse_pitch];
+        const bool sees_none = lse == -std::numeric_limits<A>::infinity();
+        const int64_t seen = sees_none ? 0 : limit_(tile.position + i, first, count);
+        row<decltype(isa)>(i, lse, seen, count);
       }
     });
     const GemmSize into_keys{count, n_.d, tile.rows};
@@ -101,6 +111,7 @@ class Backward {
 
   AttentionSizes n_;
   KeyLimit limit_;
+  const ScoreMask<A>& mask_;
   std::vector<A> p_;
   std::vector<A> ds_;
   std::vector<A> delta_;
@@ -119,15 +130,19 @@ void attention_backward_into(const AttentionSizes& n, KeyLimit limit,
   const Heads<A> dq(sums.dq);
   const Heads<A> dk(sums.dk);
   const Heads<A> dv(sums.dv);
+  const ScoreMask<A> mask("attention_backward", inputs.mask, n, inputs.q.dtype());
   const Tensor lse = inputs.lse.to(kDTypeOf<A>).contiguous();
   parallel_for(n.b * n.g, 1, [&](int64_t begin, int64_t end) {
-    Backward<A> work(n, limit);
+    Backward<A> work(n, limit, mask);
     for (int64_t task = begin; task < end; ++task) {
       const int64_t b = task / n.g;
       const int64_t g = task % n.g;
       for (int64_t r = 0; r < n.r; ++r) {
         for (int64_t t = 0; t < n.t; t += kQueryTile) {
-          work.run({.position = t,
+          work.run({.b = b,
+                    .g = g,
+                    .r = r,
+                    .position = t,
                     .rows = std::min(kQueryTile, n.t - t),
                     .q = {q.at(b, t, g, r), q.pitch()},
                     .grad = {grad.at(b, t, g, r), grad.pitch()},

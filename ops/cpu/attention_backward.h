@@ -17,6 +17,7 @@ struct AttentionBackwardInputs {
   const Tensor& v;
   const Tensor& out;
   const Tensor& lse;
+  const Tensor& mask;
 };
 
 struct AttentionSums {

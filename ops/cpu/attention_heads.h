@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "dtensor/base/error.h"
@@ -69,6 +70,63 @@ struct KeyLimit {
     if (!causal) return count;
     return std::clamp<int64_t>(position + query_offset + 1 - first, 0, count);
   }
+};
+
+// A mask [b,g,r,t,s] in the memory that it has: bool, or added to the scores. Undefined: none.
+template <class A>
+class ScoreMask {
+ public:
+  ScoreMask(const char* op, const Tensor& mask, const AttentionSizes& n, DType of_queries)
+      : keep_(mask) {
+    if (!mask.defined()) return;
+    const bool fits = mask.dtype() == DType::kBool || mask.dtype() == of_queries;
+    if (!fits || mask.shape() != Shape{n.b, n.g, n.r, n.t, n.s}) {
+      throw ArgumentError(std::string(op) + ": wants a mask [b,g,r,t,s] of bool or of q's dtype, " +
+                          "found " + describe(mask));
+    }
+    if (mask.dtype() != DType::kBool) keep_ = of_dtype(mask);
+    strides_ = keep_.strides();
+    if (mask.dtype() == DType::kBool) {
+      seen_ = n.s > 0 ? keep_.data<bool>() : nullptr;
+    } else {
+      added_ = n.s > 0 ? keep_.data<A>() : nullptr;
+    }
+  }
+
+  bool defined() const { return keep_.defined(); }
+
+  // Scores of one query of the keys from `first` on.
+  struct Row {
+    int64_t b, g, r, t;
+  };
+  void apply(const Row& at, int64_t first, int64_t count, A* scores) const {
+    const int64_t begin = at.b * strides_[0] + at.g * strides_[1] + at.r * strides_[2] +
+                          at.t * strides_[3] + first * strides_[4];
+    const int64_t step = strides_[4];
+    if (seen_ != nullptr) {
+      for (int64_t j = 0; j < count; ++j) {
+        if (!seen_[begin + j * step]) scores[j] = -std::numeric_limits<A>::infinity();
+      }
+    } else {
+      for (int64_t j = 0; j < count; ++j) scores[j] += added_[begin + j * step];
+    }
+  }
+
+ private:
+  // In the type computed in, with dims that are repeated still repeated.
+  static Tensor of_dtype(const Tensor& mask) {
+    if (mask.dtype() == kDTypeOf<A>) return mask;
+    Tensor small = mask;
+    for (int d = 0; d < mask.ndim(); ++d) {
+      if (mask.strides()[d] == 0 && mask.shape()[d] > 1) small = small.narrow(d, 0, 1);
+    }
+    return small.to(kDTypeOf<A>).expand(mask.shape());
+  }
+
+  Tensor keep_;
+  Shape strides_;
+  const bool* seen_ = nullptr;
+  const A* added_ = nullptr;
 };
 
 }  // namespace dtensor::cpu::internal

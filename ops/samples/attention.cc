@@ -8,6 +8,8 @@ using In = SampleInputs;
 std::vector<OpEntry> attention_samples() {
   const std::vector<SampleOperand> heads = {{{2, 5, 3, 2, 4}}, {{2, 5, 3, 4}}, {{2, 5, 3, 4}}};
   const std::vector<SampleOperand> whole = {{{2, 3, 2, 2, 2}}, {{2, 4, 2, 2}}, {{2, 4, 2, 2}}};
+  const std::vector<SampleOperand> added = {
+      {{2, 3, 2, 1, 2}}, {{2, 4, 2, 2}}, {{2, 4, 2, 2}}, {{2, 1, 1, 4}, 0, false}};
   return {
       {"rope",
        "",
@@ -16,6 +18,10 @@ std::vector<OpEntry> attention_samples() {
       {"attention", "", heads, [](In x) { return attention(x[0], x[1], x[2]); }},
       {"attention", "whole", whole,
        [](In x) { return attention(x[0], x[1], x[2], {.causal = false}); }},
+      {"attention", "additive mask", added,
+       [](In x) {
+         return attention(x[0], x[1], x[2], {.query_offset = 1, .scale = 0.7, .mask = x[3]});
+       }},
   };
 }
 
