@@ -9,26 +9,34 @@ namespace dtensor {
 namespace {
 
 // g [...,h] -> [v,h]; `like` brings the sizes and cuts of v and h.
-DTensor table_gradient(const DTensor& g, const DTensor& ids, const DTensor& like) {
+DTensor table_gradient(const DTensor& g, const DTensor& ids, const DTensor& like,
+                       const EmbeddingOptions& options) {
   const std::string l = ops::letters_of(ids.ndim());
   const Rule rule{.op = "embedding_backward",
                   .letters = l + "z," + l + ",vz->vz",
                   .linear = {{0}},
                   .names = {"g", "ids", "table"}};
-  const ops::Kernel kernel = [](const ops::KernelInfo& info, std::span<const Tensor> in) {
-    return std::vector<Tensor>{cpu::embedding_backward(in[0], in[1], info.range('v'))};
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+    return std::vector<Tensor>{
+        cpu::embedding_backward(in[0], in[1], info.range('v'), options.padding_id)};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {g, ids, like});
 }
 
 }  // namespace
 
-DTensor embedding(const DTensor& table, const DTensor& ids, CallSite site) {
+DTensor embedding(const DTensor& table, const DTensor& ids, const EmbeddingOptions& options,
+                  CallSite site) {
   ops::check_same_dtype("embedding", {table});
   ops::check_same_dtype("embedding", {ids});
   if (ids.dtype() != DType::kInt64) {
     throw ArgumentError("embedding: ids are " + std::string(name_of(ids.dtype())) +
                         "; use cast(ids, DType::kInt64)");
+  }
+  if (table.ndim() == 2 && options.padding_id &&
+      (*options.padding_id < 0 || *options.padding_id >= table.size(0))) {
+    throw ArgumentError("embedding: padding_id " + std::to_string(*options.padding_id) +
+                        " is no row of the table " + to_string(table.shape()));
   }
   const std::string l = ops::letters_of(ids.ndim());
   const Rule rule{.op = "embedding",
@@ -39,10 +47,10 @@ DTensor embedding(const DTensor& table, const DTensor& ids, CallSite site) {
     cpu::check_ids(in[1], info.size('v'), {}, "embedding");
     return std::vector<Tensor>{cpu::embedding(in[0], in[1], info.range('v'))};
   };
-  const auto backward = [](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
-    return [ids = Saved(in[1], "embedding"),
+  const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
+    return [options, ids = Saved(in[1], "embedding"),
             like = ops::shape_operand(in[0])](std::span<const DTensor> g) {
-      return std::vector<DTensor>{table_gradient(g[0], ids.value(), like), DTensor()};
+      return std::vector<DTensor>{table_gradient(g[0], ids.value(), like, options), DTensor()};
     };
   };
   return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site},

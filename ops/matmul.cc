@@ -1,11 +1,14 @@
 #include "dtensor/ops/matmul.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "dtensor/ops/cpu/gemm.h"
 #include "dtensor/ops/dispatch.h"
+#include "dtensor/ops/einsum.h"
 #include "dtensor/ops/elementwise.h"
+#include "dtensor/ops/view.h"
 
 namespace dtensor {
 namespace {
@@ -51,15 +54,77 @@ ops::MakeBackward product_backward(std::string_view op, Gradient da, Gradient db
   };
 }
 
+[[noreturn]] void refuse(const DTensor& a, const DTensor& b) {
+  throw ArgumentError("matmul takes [...,m,k] and [...,k,n], got " + to_string(a.shape()) +
+                      " and " + to_string(b.shape()));
+}
+
+// An operand of a broadcast product without the leading dims that are repeated; its letters.
+struct Factor {
+  DTensor value;
+  std::string letters;
+};
+
+// `matrix` are the letters of the dims that are multiplied, `lead` and `sizes` those of the
+// result's leading dims.
+Factor factor_of(const DTensor& x, const std::string& matrix, const std::string& lead,
+                 const Shape& sizes, CallSite site) {
+  Factor f{x, {}};
+  const int own = std::max(0, x.ndim() - 2);
+  Shape kept;
+  for (int d = 0; d < own; ++d) {
+    const int at = sizes.ndim() - own + d;
+    if (x.size(d) != sizes[at]) continue;  // 1, repeated
+    f.letters += lead[static_cast<size_t>(at)];
+    kept.push_back(x.size(d));
+  }
+  for (int d = own; d < x.ndim(); ++d) kept.push_back(x.size(d));
+  f.letters += matrix;
+  if (kept.ndim() < x.ndim()) f.value = reshape(x, kept, site);
+  return f;
+}
+
+DTensor broadcast_matmul(const DTensor& a, const DTensor& b, CallSite site) {
+  if (a.ndim() == 0 || b.ndim() == 0) refuse(a, b);
+  const int lead_a = std::max(0, a.ndim() - 2);
+  const int lead_b = std::max(0, b.ndim() - 2);
+  Shape sizes = Shape::filled(std::max(lead_a, lead_b), 1);
+  for (int d = 0; d < sizes.ndim(); ++d) {
+    const int of_a = d - (sizes.ndim() - lead_a);
+    const int of_b = d - (sizes.ndim() - lead_b);
+    const int64_t x = of_a >= 0 ? a.size(of_a) : 1;
+    const int64_t y = of_b >= 0 ? b.size(of_b) : 1;
+    if (x != y && x != 1 && y != 1) refuse(a, b);
+    sizes[d] = x == 1 ? y : x;
+  }
+  const std::string lead = ops::letters_of(sizes.ndim());
+  const std::string m = a.ndim() > 1 ? "m" : "";
+  const std::string n = b.ndim() > 1 ? "n" : "";
+  const Factor x = factor_of(a, m + "k", lead, sizes, site);
+  const Factor y = factor_of(b, "k" + n, lead, sizes, site);
+  std::string shared;
+  for (const char letter : lead) {
+    const bool there =
+        x.letters.find(letter) != std::string::npos || y.letters.find(letter) != std::string::npos;
+    if (there) shared += letter;
+  }
+  return ops::contract("matmul", {x.letters, y.letters, shared + m + n}, x.value, y.value, site);
+}
+
+bool equal_leading(const DTensor& a, const DTensor& b) {
+  if (a.ndim() < 2 || a.ndim() != b.ndim()) return false;
+  for (int d = 0; d < a.ndim() - 2; ++d) {
+    if (a.size(d) != b.size(d)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 DTensor matmul(const DTensor& a, const DTensor& b, CallSite site) {
   ops::check_same_dtype("matmul", {a, b});
   ops::check_floating("matmul", a);
-  if (a.ndim() < 2 || a.ndim() != b.ndim()) {
-    throw ArgumentError("matmul takes [...,m,k] and [...,k,n], got " + to_string(a.shape()) +
-                        " and " + to_string(b.shape()));
-  }
+  if (!equal_leading(a, b)) return broadcast_matmul(a, b, site);
   const std::string l = ops::letters_of(a.ndim() - 2);
   const Rule rule = product_rule("matmul", l + "mk," + l + "kn->" + l + "mn", "a", "b");
   return ops::run1(
@@ -77,6 +142,15 @@ DTensor matmul(const DTensor& a, const DTensor& b, CallSite site) {
            }),
        .site = site},
       {a, b});
+}
+
+DTensor bmm(const DTensor& a, const DTensor& b, CallSite site) {
+  ops::check_same_dtype("bmm", {a, b});
+  if (a.ndim() != 3 || b.ndim() != 3 || a.size(0) != b.size(0)) {
+    throw ArgumentError("bmm takes [b,m,k] and [b,k,n], got " + to_string(a.shape()) + " and " +
+                        to_string(b.shape()));
+  }
+  return matmul(a, b, site);
 }
 
 DTensor linear(const DTensor& x, const DTensor& w, const DTensor& bias, CallSite site) {

@@ -6,9 +6,12 @@
 
 namespace dtensor {
 
-// [m,k] x [k,n] -> [m,n], or [...,m,k] x [...,k,n] with equal leading dims.
+// [m,k] x [k,n] -> [m,n]. Leading dims are equal, or are broadcast as by add(): absent or 1 in one
+// of them. Of one dim, a is a row and b a column, and the result lacks that dim.
 //   rule  mk,kn->mn: a cut k gives P(sum); linear in a and in b
 DTensor matmul(const DTensor& a, const DTensor& b, CallSite site = CallSite::here());
+// [b,m,k] x [b,k,n] -> [b,m,n], nothing else.
+DTensor bmm(const DTensor& a, const DTensor& b, CallSite site = CallSite::here());
 
 // x [...,k], w [n,k], bias [n] or undefined -> [...,n]: x wᵀ + bias. The bias is added as by add():
 // to a P(sum) product it counts once.

@@ -15,7 +15,7 @@ const std::vector<OpEntry>& all_ops() {
     for (const auto& family :
          {product_samples, unary_samples, binary_samples, compare_samples, reduction_samples,
           softmax_samples, norm_samples, loss_samples, view_samples, rearrange_samples,
-          indexing_samples, attention_samples}) {
+          indexing_samples, image_samples, attention_samples}) {
       for (OpEntry& entry : family()) all.push_back(std::move(entry));
     }
     return all;

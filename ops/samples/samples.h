@@ -24,6 +24,7 @@ std::vector<OpEntry> loss_samples();
 std::vector<OpEntry> view_samples();
 std::vector<OpEntry> rearrange_samples();
 std::vector<OpEntry> indexing_samples();
+std::vector<OpEntry> image_samples();
 std::vector<OpEntry> attention_samples();
 
 }  // namespace dtensor::ops

@@ -12,8 +12,23 @@ namespace {
 using namespace testing;  // NOLINT(google-build-using-namespace)
 using ::testing::ElementsAre;
 
-// torchtitan#4637: ids are global, also where rows are cut. (There is no padding id: row 4 gets its
-// gradient of 2, and only row 4.)
+// torchtitan#4637: the padding id is global, also where rows are cut: row 4 is rank 2's second and
+// gets no gradient, and no other row loses its own.
+TEST(Embedding, TheRowOfThePaddingIdGetsNoGradient) {
+  run_ranks(4, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"tp", 4}});
+    const DTensor list = replicate(DTensor(ids({4, 0, 5, 4, 2, 1}, {6})), mesh);
+    for (const Placement p : {Shard(0), Shard(1), Replicate()}) {
+      const DTensor table = leaf(floats({10, 11, 12, 13, 14, 15}, {6, 1}), mesh, {p});
+      const DTensor y = embedding(table, list, {.padding_id = 4});
+      EXPECT_THAT(whole(y), ElementsAre(14, 10, 15, 14, 12, 11));
+      sum(y).backward();
+      EXPECT_THAT(whole(table.grad()), ElementsAre(1, 1, 1, 0, 0, 1));
+      EXPECT_THROW(embedding(table, list, {.padding_id = 6}), ArgumentError);
+    }
+  });
+}
+
 TEST(Embedding, LooksUpGlobalIdsInACutTable) {
   run_ranks(4, [](comm::Comm& comm) {
     const DeviceMesh mesh(comm, {{"tp", 4}});

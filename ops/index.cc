@@ -1,0 +1,154 @@
+#include "dtensor/ops/index.h"
+
+#include <string>
+
+#include "dtensor/ops/cpu/embedding.h"
+#include "dtensor/ops/cpu/index.h"
+#include "dtensor/ops/dispatch.h"
+#include "dtensor/ops/elementwise.h"
+
+namespace dtensor {
+namespace {
+
+// Which op: one index for all rows, or one for each element.
+enum class Kind { kRows, kElements };
+
+void check_index(std::string_view op, const DTensor& index) {
+  ops::check_same_dtype(op, {index});
+  if (index.dtype() == DType::kInt64) return;
+  throw ArgumentError(std::string(op) + ": the index is " + std::string(name_of(index.dtype())) +
+                      to_string(index.shape()) + "; use cast(index, DType::kInt64)");
+}
+
+[[noreturn]] void refuse(std::string_view op, const DTensor& a, const DTensor& index) {
+  throw ArgumentError(std::string(op) + ": " + to_string(a.shape()) + " and an index " +
+                      to_string(index.shape()) + " do not fit");
+}
+
+// Letters of the indexed tensor (v), of the index and of what is picked (w).
+struct IndexLetters {
+  std::string table;
+  std::string index;
+  std::string picked;
+};
+
+IndexLetters letters_of(std::string_view op, Kind kind, const Shape& table, int dim,
+                        const DTensor& a, const DTensor& index) {
+  std::string l = ops::letters_of(table.ndim());
+  const auto at = static_cast<size_t>(dim);
+  l[at] = 'v';
+  IndexLetters letters{.table = l, .index = {}, .picked = {}};
+  l[at] = 'w';
+  letters.picked = l;
+  letters.index = kind == Kind::kRows ? "w" : l;
+  if (index.ndim() != static_cast<int>(letters.index.size())) refuse(op, a, index);
+  return letters;
+}
+
+// g [..,w,..] added into zeros of `like`, which brings the length and cuts of v.
+DTensor add_into(std::string_view op, Kind kind, const DTensor& g, int dim, const DTensor& index,
+                 const DTensor& like, CallSite site, bool with_gradient);
+
+DTensor pick(std::string_view op, Kind kind, const DTensor& a, int dim, const DTensor& index,
+             CallSite site) {
+  const IndexLetters l = letters_of(op, kind, a.shape(), dim, a, index);
+  const Rule rule{.op = std::string(op),
+                  .letters = l.table + "," + l.index + "->" + l.picked,
+                  .linear = {{0}},
+                  .names = {"a", "index"}};
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+    cpu::check_ids(in[1], info.size('v'), {}, rule.op.c_str());
+    const Range rows = info.range('v');
+    return std::vector<Tensor>{kind == Kind::kRows ? cpu::index_select(in[0], dim, in[1], rows)
+                                                   : cpu::gather(in[0], dim, in[1], rows)};
+  };
+  const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
+    return [kind, dim, name = rule.op + "_backward", index = Saved(in[1], op),
+            like = ops::shape_operand(in[0])](std::span<const DTensor> g) {
+      return std::vector<DTensor>{add_into(name, kind, g[0], dim, index.value(), like, {}, false),
+                                  DTensor()};
+    };
+  };
+  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site},
+                   {a, index});
+}
+
+DTensor add_into(std::string_view op, Kind kind, const DTensor& g, int dim, const DTensor& index,
+                 const DTensor& like, CallSite site, bool with_gradient) {
+  const IndexLetters l = letters_of(op, kind, like.shape(), dim, like, index);
+  const Rule rule{.op = std::string(op),
+                  .letters = l.picked + "," + l.index + "," + l.table + "->" + l.table,
+                  .linear = {{0}},
+                  .names = {"source", "index", "a"}};
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+    if (with_gradient) cpu::check_ids(in[1], info.size('v'), {}, rule.op.c_str());
+    const Range rows = info.range('v');
+    return std::vector<Tensor>{kind == Kind::kRows ? cpu::index_sum(in[0], dim, in[1], rows)
+                                                   : cpu::scatter_sum(in[0], dim, in[1], rows)};
+  };
+  const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
+    return [kind, dim, name = rule.op + "_backward",
+            index = Saved(in[1], op)](std::span<const DTensor> grads) {
+      return std::vector<DTensor>{pick(name, kind, grads[0], dim, index.value(), {}), DTensor(),
+                                  DTensor()};
+    };
+  };
+  return ops::run1({.rule = rule,
+                    .kernel = kernel,
+                    .backward = with_gradient ? ops::MakeBackward(backward) : ops::MakeBackward(),
+                    .site = site},
+                   {g, index, like});
+}
+
+}  // namespace
+
+DTensor gather(const DTensor& a, int dim, const DTensor& index, CallSite site) {
+  ops::check_same_dtype("gather", {a});
+  check_index("gather", index);
+  return pick("gather", Kind::kElements, a, normalize_dim(dim, a.ndim(), "gather"), index, site);
+}
+
+DTensor scatter_add(const DTensor& a, int dim, const DTensor& index, const DTensor& source,
+                    CallSite site) {
+  ops::check_same_dtype("scatter_add", {a, source});
+  ops::check_floating("scatter_add", a);
+  check_index("scatter_add", index);
+  const int d = normalize_dim(dim, a.ndim(), "scatter_add");
+  return add(
+      a,
+      add_into("scatter_add", Kind::kElements, source, d, index, ops::shape_operand(a), site, true),
+      site);
+}
+
+DTensor index_select(const DTensor& a, int dim, const DTensor& index, CallSite site) {
+  ops::check_same_dtype("index_select", {a});
+  check_index("index_select", index);
+  const int d = normalize_dim(dim, a.ndim(), "index_select");
+  return pick("index_select", Kind::kRows, a, d, index, site);
+}
+
+DTensor index_add(const DTensor& a, int dim, const DTensor& index, const DTensor& source,
+                  CallSite site) {
+  ops::check_same_dtype("index_add", {a, source});
+  ops::check_floating("index_add", a);
+  check_index("index_add", index);
+  const int d = normalize_dim(dim, a.ndim(), "index_add");
+  return add(
+      a, add_into("index_add", Kind::kRows, source, d, index, ops::shape_operand(a), site, true),
+      site);
+}
+
+DTensor one_hot(const DTensor& index, int64_t classes, DType dtype, CallSite site) {
+  check_index("one_hot", index);
+  if (classes < 0) throw ArgumentError("one_hot: " + std::to_string(classes) + " classes");
+  const std::string l = ops::letters_of(index.ndim());
+  const Rule rule{
+      .op = "one_hot", .letters = l + "->" + l + "z", .made = {{'z', classes}}, .names = {"index"}};
+  const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
+    cpu::check_ids(in[0], classes, {}, "one_hot");
+    return std::vector<Tensor>{cpu::one_hot(in[0], classes, dtype)};
+  };
+  return ops::run1({.rule = rule, .kernel = kernel, .dtype = dtype, .site = site}, {index});
+}
+
+}  // namespace dtensor
