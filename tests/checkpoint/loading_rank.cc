@@ -14,6 +14,7 @@
 #include <exception>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "dtensor/checkpoint/checkpoint.h"
 #include "dtensor/comm/create.h"

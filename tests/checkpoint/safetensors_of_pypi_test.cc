@@ -168,7 +168,8 @@ TEST_F(OfPypi, ReadsWhatThisLibraryWritesAndTheOtherWayRound) {
   for (const char* part : {"run", "hf", "shards"}) add_all_under(dir_ / part);
   EXPECT_GT(expected_.size(), 10U);
   run_python();
-  for (const auto& [name, want] : Json::parse(read_file(dir_ / "theirs/expected.json")).items()) {
+  const Json theirs = Json::parse(read_file(dir_ / "theirs/expected.json"));
+  for (const auto& [name, want] : theirs.items()) {
     EXPECT_EQ(read_by_us(dir_ / ("theirs/" + name)), want) << name;
   }
 }
@@ -214,7 +215,8 @@ TEST_F(OfPypi, RefusesNothingThatThisLibraryTakes) {
   }
   run_python();
   std::map<std::string, int> both;
-  for (const auto& [name, accepted] : Json::parse(read_file(dir_ / "odd/accepted.json")).items()) {
+  const Json verdicts = Json::parse(read_file(dir_ / "odd/accepted.json"));
+  for (const auto& [name, accepted] : verdicts.items()) {
     bool taken = true;
     try {
       const safetensors::File file(dir_ / ("odd/" + name));

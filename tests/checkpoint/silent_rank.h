@@ -12,6 +12,7 @@
 #include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
 #include "dtensor/comm/backend.h"
+#include "dtensor/comm/comm.h"
 
 namespace dtensor::testing {
 
