@@ -18,6 +18,8 @@ namespace {
 
 constexpr std::string_view kTemporary = ".tmp-";
 constexpr int64_t kSyncStepBytes = 8 << 20;
+constexpr int64_t kPageBytes = 4096;
+constexpr size_t kLargeBytes = 256 << 10;  // a piece that is worth a write of its own
 
 [[noreturn]] void fail(std::string_view what, const std::string& path, int error) {
   throw CheckpointError(
@@ -115,11 +117,12 @@ NewFile::~NewFile() {
 
 void NewFile::append(std::span<const std::byte> bytes) {
   constexpr auto kBlock = static_cast<size_t>(kBlockBytes);
+  const bool is_large = bytes.size() >= kLargeBytes;
+  if (is_large) flush();
   while (!bytes.empty()) {
-    const bool whole_block = buffer_.empty() && bytes.size() >= kBlock;
     const auto piece = bytes.first(std::min(bytes.size(), kBlock - buffer_.size()));
     bytes = bytes.subspan(piece.size());
-    if (whole_block) {
+    if (is_large) {
       write_all(piece);
       continue;
     }
@@ -142,10 +145,11 @@ void NewFile::write_all(std::span<const std::byte> bytes) {
     bytes = bytes.subspan(put);
   }
   // The disk works while the next blocks are gathered, and not only from the fsync on.
-  const int64_t behind = crcs_.bytes() - sync_begun_;
-  if (behind < kSyncStepBytes) return;
-  system_->begin_sync(fd_, sync_begun_, behind);
-  sync_begun_ = crcs_.bytes();
+  // Whole pages only: the last one is written to once more.
+  const int64_t end = crcs_.bytes() / kPageBytes * kPageBytes;
+  if (end - sync_begun_ < kSyncStepBytes) return;
+  system_->begin_sync(fd_, sync_begun_, end - sync_begun_);
+  sync_begun_ = end;
 }
 
 void NewFile::sync() {

@@ -42,8 +42,9 @@ class ReadFile {
 // The whole of a file that has at most `limit_bytes`, which is checked before memory is taken.
 std::string read_text(const std::string& path, int64_t limit_bytes);
 
-// A file that was not there before, written from start to end in blocks of 1 MiB, however small the
-// pieces are. Removed by the destructor unless keep() was reached.
+// A file that was not there before, written from start to end: small pieces are gathered into
+// writes of 1 MiB, large ones are written from where they are. Removed by the destructor unless
+// keep() was reached.
 class NewFile {
  public:
   explicit NewFile(std::string path, std::shared_ptr<FileSystem> system = current_file_system());
@@ -67,7 +68,7 @@ class NewFile {
   std::shared_ptr<FileSystem> system_;
   int fd_ = -1;
   bool kept_ = false;
-  std::vector<std::byte> buffer_;  // the block that is not full yet
+  std::vector<std::byte> buffer_;  // pieces that are not written yet
   BlockCrcs crcs_;
   int64_t sync_begun_ = 0;  // up to here
 };
