@@ -132,7 +132,10 @@ class Examiner {
                                             given.bytes, std::move(given.block_crcs)});
       check_size(record, static_cast<int>(f));
     }
-    for (RecordTensor& t : record.tensors) merge_tensor(t, record.rank, first_file);
+    for (size_t i = 0; i < record.tensors.size(); ++i) {
+      RecordTensor& tensor = record.tensors[i];
+      merge_tensor(tensor, stored_as(tensor, i, record.rank), record.rank, first_file);
+    }
     record.tensors = {};
     for (const auto& [name, target] : record.aliases) {
       merge_value(contents().aliases, name, target, record.rank);
@@ -170,11 +173,19 @@ class Examiner {
     add(std::move(problem));
   }
 
-  void merge_tensor(RecordTensor& tensor, int rank, int first_file) {
+  // Most records list the same tensors in the same order: where the i-th of the ones before was is
+  // looked at first.
+  StoredTensor& stored_as(const RecordTensor& tensor, size_t i, int rank) {
+    if (i < order_.size() && order_[i]->first == tensor.name) return order_[i]->second;
     const auto [it, is_new] =
         contents().tensors.try_emplace(tensor.name, StoredTensor{tensor.dtype, tensor.shape, {}});
-    StoredTensor& stored = it->second;
     if (is_new) first_rank_.emplace(it->first, rank);
+    if (i == order_.size()) order_.push_back(it);
+    order_[i] = it;
+    return it->second;
+  }
+
+  void merge_tensor(RecordTensor& tensor, StoredTensor& stored, int rank, int first_file) {
     if (stored.dtype != tensor.dtype || stored.shape != tensor.shape) {
       const int first = first_rank_.at(tensor.name);
       add({.what = "mismatch",
@@ -263,6 +274,7 @@ class Examiner {
   Examined out_;
   std::map<int, Record> records_;
   std::set<int> refused_;  // ranks whose record is there, but damaged or of something else
+  std::vector<std::map<std::string, StoredTensor>::iterator> order_;  // of contents().tensors
   std::map<std::string_view, int> first_rank_;  // names are those of contents().tensors
   std::map<std::string, std::map<int, uint32_t>> same_on_all_;
 };

@@ -63,9 +63,8 @@ class Loader {
       const safetensors::File file = open_checked(contents_.files[static_cast<size_t>(index)],
                                                   *places.front().name, bytes_read_);
       for (const Place& place : places) {
-        check_entry(file, *place.name, *place.tensor, *place.chunk);
-        pieces_[place.piece].begin_bytes =
-            file.data_offset_bytes() + file.find(place.chunk->key)->begin_bytes;
+        const auto& entry = check_entry(file, *place.name, *place.tensor, *place.chunk);
+        pieces_[place.piece].begin_bytes = file.data_offset_bytes() + entry.begin_bytes;
       }
     }
   }

@@ -228,20 +228,26 @@ bool is_foreign_directory(const std::string& path) {
 }
 
 void locate_chunks(Contents& contents) {
-  std::vector<std::vector<std::pair<const std::string*, StoredChunk*>>> by_file(
-      contents.files.size());
+  struct Place {
+    const std::string* name;
+    StoredTensor* tensor;
+    size_t chunk;  // index into the tensor's
+  };
+  std::vector<std::vector<Place>> by_file(contents.files.size());
   for (auto& [name, tensor] : contents.tensors) {
-    for (StoredChunk& c : tensor.chunks)
-      by_file[static_cast<size_t>(c.file)].emplace_back(&name, &c);
+    for (size_t i = 0; i < tensor.chunks.size(); ++i) {
+      by_file[static_cast<size_t>(tensor.chunks[i].file)].push_back({&name, &tensor, i});
+    }
   }
   int64_t bytes_read = 0;
   for (size_t i = 0; i < by_file.size(); ++i) {
     if (by_file[i].empty()) continue;
     const safetensors::File file =
-        open_checked(contents.files[i], *by_file[i].front().first, bytes_read);
-    for (const auto& [name, chunk] : by_file[i]) {
-      check_entry(file, *name, contents.tensors.at(*name), *chunk);
-      chunk->begin_bytes = file.data_offset_bytes() + file.find(chunk->key)->begin_bytes;
+        open_checked(contents.files[i], *by_file[i].front().name, bytes_read);
+    for (const Place& place : by_file[i]) {
+      StoredChunk& chunk = place.tensor->chunks[place.chunk];
+      chunk.begin_bytes = file.data_offset_bytes() +
+                          check_entry(file, *place.name, *place.tensor, chunk).begin_bytes;
     }
   }
 }

@@ -1,9 +1,10 @@
 #include "dtensor/checkpoint/safetensors.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <utility>
@@ -121,10 +122,10 @@ std::string header(std::span<const Entry> entries,
     text.pop_back();
     for (const Entry& e : entries) {
       if (text.size() > 1) text += ',';
-      const nlohmann::ordered_json value = {{"dtype", format_name(e.dtype)},
-                                            {"shape", e.shape},
-                                            {"data_offsets", {e.begin_bytes, e.end_bytes}}};
-      text += nlohmann::json(e.name).dump() + ':' + value.dump();
+      text += nlohmann::json(e.name).dump();
+      fmt::format_to(std::back_inserter(text),
+                     R"(:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                     format_name(e.dtype), fmt::join(e.shape, ","), e.begin_bytes, e.end_bytes);
     }
   } catch (const nlohmann::json::exception& e) {
     throw ArgumentError(

@@ -106,12 +106,12 @@ class FileExaminer {
 
 }  // namespace
 
-void check_entry(const safetensors::File& file, const std::string& name, const StoredTensor& tensor,
-                 const StoredChunk& chunk) {
+const safetensors::Entry& check_entry(const safetensors::File& file, const std::string& name,
+                                      const StoredTensor& tensor, const StoredChunk& chunk) {
   const safetensors::Entry* entry = file.find(chunk.key);
   const bool fits = entry != nullptr && entry->dtype == tensor.dtype &&
                     std::ranges::equal(entry->shape, chunk.box.size);
-  if (fits) return;
+  if (fits) return *entry;
   throw CheckpointError(fmt::format(
       "{}: the record says that it has {}{} of tensor \"{}\" under \"{}\", "
       "but {}",

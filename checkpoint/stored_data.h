@@ -13,9 +13,9 @@
 namespace dtensor::checkpoint {
 
 // Does the file hold a chunk under its key, of the tensor's dtype and the box's size?
-// CheckpointError naming both otherwise.
-void check_entry(const safetensors::File& file, const std::string& name, const StoredTensor& tensor,
-                 const StoredChunk& chunk);
+// Its entry; CheckpointError naming both where not.
+const safetensors::Entry& check_entry(const safetensors::File& file, const std::string& name,
+                                      const StoredTensor& tensor, const StoredChunk& chunk);
 
 // Opens a file that has to have the recorded size, and compares the blocks that its header lies in
 // with their CRCs: what the header says can then be used. CheckpointError otherwise, naming the
