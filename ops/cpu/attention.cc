@@ -176,10 +176,25 @@ void forward(const AttentionSizes& n, KeyLimit limit, const ScoreMask<A>& mask,
   });
 }
 
+// An f16 tensor in f32; others as they are, for the checks that follow.
+Tensor as_f32(const Tensor& t) {
+  return t.defined() && t.dtype() == DType::kFloat16 ? internal::without_repeats(t, DType::kFloat32)
+                                                     : t;
+}
+
+AttentionParams as_f32(AttentionParams params) {
+  params.mask = as_f32(params.mask);
+  return params;
+}
+
 }  // namespace
 
 AttentionResult attention_forward(const Tensor& q, const Tensor& k, const Tensor& v,
                                   const AttentionParams& params) {
+  if (q.dtype() == DType::kFloat16) {
+    AttentionResult wide = attention_forward(as_f32(q), as_f32(k), as_f32(v), as_f32(params));
+    return {wide.out.to(DType::kFloat16), wide.lse};
+  }
   const AttentionSizes n("attention_forward", q, k, v, params.scale);
   const DType dtype = accumulator_of(q.dtype());
   const Tensor out = Tensor::empty(q.shape(), dtype);
@@ -197,6 +212,13 @@ AttentionGrads attention_backward(const Tensor& grad, const Tensor& q, const Ten
                                   const Tensor& v, const AttentionResult& result,
                                   const AttentionParams& params) {
   constexpr const char* kOp = "attention_backward";
+  if (q.dtype() == DType::kFloat16) {
+    const AttentionResult wide{as_f32(result.out), result.lse};
+    const AttentionGrads grads =
+        attention_backward(as_f32(grad), as_f32(q), as_f32(k), as_f32(v), wide, as_f32(params));
+    const DType f16 = DType::kFloat16;
+    return {grads.dq.to(f16), grads.dk.to(f16), grads.dv.to(f16)};
+  }
   const AttentionSizes n(kOp, q, k, v, params.scale);
   check_same_dtype(kOp, grad, q);
   check_same_dtype(kOp, result.out, q);

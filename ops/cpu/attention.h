@@ -1,8 +1,8 @@
 // Attention over head groups on local Tensors: softmax(scale q kᵀ) v, tiled, with a running maximum
 // (Dao et al., "FlashAttention", NeurIPS 2022): no matrix of queries times keys is kept.
 //   q [b,t,g,r,d]: g groups of r query heads    k, v [b,s,g,d]: one key/value head a group
-// Operands may be strided or empty. Results are new and contiguous. Dtypes f32, f64, bf16 (computed
-// in f32, rounded once). ArgumentError where shapes or dtypes do not fit.
+// Operands may be strided or empty. Results are new and contiguous. Dtypes f32, f64, and bf16
+// and f16 (computed in f32, rounded once). ArgumentError where shapes or dtypes do not fit.
 // Causal: local query row i sees the local keys j <= i + query_offset. With the keys whole,
 // query_offset is the global position of local query row 0; with local keys that begin at a global
 // position p, it is that less p, and may be negative. A row that sees no key (also where s = 0)

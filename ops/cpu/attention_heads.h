@@ -72,6 +72,16 @@ struct KeyLimit {
   }
 };
 
+// t in another dtype, with dims that are repeated still repeated.
+inline Tensor without_repeats(const Tensor& t, DType dtype) {
+  if (t.dtype() == dtype) return t;
+  Tensor small = t;
+  for (int d = 0; d < t.ndim(); ++d) {
+    if (t.strides()[d] == 0 && t.shape()[d] > 1) small = small.narrow(d, 0, 1);
+  }
+  return small.to(dtype).expand(t.shape());
+}
+
 // A mask [b,g,r,t,s] in the memory that it has: bool, or added to the scores. Undefined: none.
 template <class A>
 class ScoreMask {
@@ -84,7 +94,7 @@ class ScoreMask {
       throw ArgumentError(std::string(op) + ": wants a mask [b,g,r,t,s] of bool or of q's dtype, " +
                           "found " + describe(mask));
     }
-    if (mask.dtype() != DType::kBool) keep_ = of_dtype(mask);
+    if (mask.dtype() != DType::kBool) keep_ = without_repeats(mask, kDTypeOf<A>);
     strides_ = keep_.strides();
     if (mask.dtype() == DType::kBool) {
       seen_ = n.s > 0 ? keep_.data<bool>() : nullptr;
@@ -113,16 +123,6 @@ class ScoreMask {
   }
 
  private:
-  // In the type computed in, with dims that are repeated still repeated.
-  static Tensor of_dtype(const Tensor& mask) {
-    if (mask.dtype() == kDTypeOf<A>) return mask;
-    Tensor small = mask;
-    for (int d = 0; d < mask.ndim(); ++d) {
-      if (mask.strides()[d] == 0 && mask.shape()[d] > 1) small = small.narrow(d, 0, 1);
-    }
-    return small.to(kDTypeOf<A>).expand(mask.shape());
-  }
-
   Tensor keep_;
   Shape strides_;
   const bool* seen_ = nullptr;

@@ -1,11 +1,10 @@
 #include "dtensor/ops/cpu/index.h"
 
 #include <algorithm>
-#include <vector>
+#include <cstddef>
 
 #include "dtensor/ops/cpu/dtypes.h"
 #include "dtensor/ops/cpu/parallel.h"
-#include "dtensor/tensor/kernels.h"
 
 namespace dtensor::cpu {
 namespace {

@@ -191,6 +191,21 @@ TEST(Attention, OfCutHeadsAndBatchTakesAMaskThatIsWhole) {
   });
 }
 
+TEST(Attention, OfF16IsThatOfF32RoundedOnce) {
+  const auto half = [](const Numbers& n) { return tensor(n).local_tensor().to(DType::kFloat16); };
+  const Tensor q = half(waves({2, 3, 2, 2, 4}, 0.0));
+  const Tensor k = half(waves({2, 5, 2, 4}, 1.0));
+  const Tensor mask = half(waves({3, 5}, 2.0));
+  const auto run = [&](DType dtype) {
+    const DTensor queries(q.to(dtype));
+    const DTensor keys(k.to(dtype));
+    const DTensor y = attention(queries, keys, keys, {.mask = DTensor(mask.to(dtype))});
+    EXPECT_EQ(y.dtype(), dtype);
+    return y.local_tensor().to(DType::kFloat16).to(DType::kFloat32).to_vector<float>();
+  };
+  EXPECT_EQ(run(DType::kFloat16), run(DType::kFloat32));
+}
+
 TEST(Attention, RefusesAMaskThatDoesNotBroadcast) {
   const DTensor q(Tensor::zeros({1, 2, 1, 1, 1}));
   const DTensor k(Tensor::zeros({1, 3, 1, 1}));

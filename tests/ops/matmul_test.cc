@@ -61,6 +61,18 @@ TEST(Matmul, OfAnInnerDimCutInTwoOrdersIsRefused) {
   });
 }
 
+TEST(Matmul, OfF16IsThatOfF32RoundedOnce) {
+  std::vector<float> values;
+  for (int i = 0; i < 60; ++i) values.push_back(static_cast<float>(i * 7 % 13) * 0.37F - 2.0F);
+  const Tensor a = floats(values, {6, 10}).to(DType::kFloat16);
+  const Tensor b = floats(values, {10, 6}).to(DType::kFloat16);
+  const DTensor y = matmul(DTensor(a), DTensor(b));
+  const DTensor wide = matmul(DTensor(a.to(DType::kFloat32)), DTensor(b.to(DType::kFloat32)));
+  EXPECT_EQ(y.dtype(), DType::kFloat16);
+  EXPECT_EQ(y.local_tensor().to(DType::kFloat32).to_vector<float>(),
+            wide.local_tensor().to(DType::kFloat16).to(DType::kFloat32).to_vector<float>());
+}
+
 TEST(Matmul, OfShapesThatDoNotFitNamesThem) {
   const DTensor a(counted({2, 3}));
   EXPECT_THROW(matmul(a, DTensor(counted({2, 3}))), ArgumentError);
