@@ -151,7 +151,7 @@ void check_parts(const char* op, std::span<const DTensor> parts) {
 size_t sizes_in(std::span<const int64_t> sizes) {
   std::vector<int64_t> all(sizes.begin(), sizes.end());
   std::ranges::sort(all);
-  return static_cast<size_t>(std::ranges::unique(all).begin() - all.begin());
+  return static_cast<size_t>(std::unique(all.begin(), all.end()) - all.begin());
 }
 
 }  // namespace
