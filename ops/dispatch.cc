@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "dtensor/ops/automatic_copy.h"
 #include "dtensor/ops/policy.h"
 #include "dtensor/placement/apply_rule.h"
 #include "dtensor/tensor/redistribute.h"
@@ -327,11 +328,13 @@ DTensor shape_operand(const DTensor& like) {
 DTensor move_for_op(const DTensor& t, const Layout& to, MoveReason reason, std::string_view op,
                     CallSite site) {
   const bool silent = reason == MoveReason::kSilent;
-  return redistribute(t, to,
-                      MoveOptions{.op = silent ? "silent move" : "automatic move",
-                                  .cause = silent ? Cause::kExplicit : Cause::kAutomatic,
-                                  .of = op,
-                                  .site = site});
+  DTensor moved = redistribute(t, to,
+                               MoveOptions{.op = silent ? "silent move" : "automatic move",
+                                           .cause = silent ? Cause::kExplicit : Cause::kAutomatic,
+                                           .of = op,
+                                           .site = site});
+  if (!silent) note_automatic_copy(t, moved, op);
+  return moved;
 }
 
 void check_same_dtype(std::string_view op, std::initializer_list<DTensor> inputs) {

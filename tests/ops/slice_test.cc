@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "dtensor/ops/automatic_copy.h"
 #include "dtensor/ops/slice_layout.h"
 #include "dtensor/tests/ops/tensors.h"
 #include "dtensor/tests/support/run_ranks.h"
@@ -42,7 +43,13 @@ TEST(Narrow, OfACutDimIsRefusedWithFixesWhereElementsWouldMove) {
                       HasSubstr("redistribute(a, {Shard(1)}): 16 bytes per rank, gives S(1)")));
     EXPECT_EQ(moved_bytes(), 0);
     const PolicyScope policy(RedistributePolicy::kAuto);
-    EXPECT_THAT(whole(narrow(x, 0, 2, 1)), ElementsAre(8, 9, 10, 11));
+    const DTensor last = narrow(x, 0, 2, 1);
+    EXPECT_THAT(whole(last), ElementsAre(8, 9, 10, 11));
+    // What is written into it would not reach x, which the in-place ops ask about.
+    EXPECT_EQ(ops::automatic_copy_for(last), "narrow");
+    EXPECT_EQ(ops::automatic_copy_for(select(x, 0, 1)), "select");
+    EXPECT_EQ(ops::automatic_copy_for(narrow(x, 1, 0, 2)), "");
+    EXPECT_EQ(ops::automatic_copy_for(mul(last, 2.0)), "");
   });
 }
 
