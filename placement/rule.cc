@@ -222,7 +222,7 @@ class Matcher {
       std::optional<PartialOp> op;
       for (int m = 0; m < mesh_.ndim(); ++m) {
         const char cutter = cutter_[static_cast<size_t>(m)];
-        const bool cut_away = cutter != '\0' && !has(out, cutter);
+        const bool cut_away = cutter != '\0' && !has(out, cutter) && !has(rule_.reduced, cutter);
         if (!cut_away && !group_[static_cast<size_t>(m)]) continue;
         const PartialOp here = cut_away ? rule_.reduce : PartialOp::kSum;
         if (op && *op != here) return fail(m, "the result would be Partial by two operations");
@@ -295,7 +295,8 @@ PlacementSignature signature_of(const Rule& rule) {
       }
       for (const std::string_view out : letters.out) {
         const size_t d = out.find(letter);
-        row.out.push_back(d == out.npos ? Partial(rule.reduce) : Shard(static_cast<int>(d)));
+        const Placement cut_away = has(rule.reduced, letter) ? Replicate() : Partial(rule.reduce);
+        row.out.push_back(d == out.npos ? cut_away : Shard(static_cast<int>(d)));
       }
       signature.rows.push_back(std::move(row));
     }

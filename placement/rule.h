@@ -7,6 +7,7 @@
 // inputs are P (an R joins by the silent move R -> P), the inputs outside it are R.
 // A letter may be cut only where it is cut alike (dtensor/placement/layout.h) in every input that
 // has it; an input that is R there is sliced silently where that needs no message.
+// An output that lacks a communicating letter of `reduced` is R where that is cut.
 // Outputs inherit the levels of the first input that has the letter. A letter of outputs only is
 // `made` by the op, with its global length, and not cut: "ab->aB".
 
@@ -39,6 +40,7 @@ struct Rule {
   std::vector<std::vector<int>> linear = {};  // sets of inputs that the op is jointly linear in
   PartialOp reduce = PartialOp::kSum;         // of a letter cut away
   std::string communicating = {};             // letters whose cut needs messages inside the op
+  std::string reduced = {};                   // of them, those that the op itself reduces
   std::string_view ask = {};                  // what a call writes to ask for them
   std::vector<std::string_view> names = {};   // of the inputs, for messages; a, b, c where missing
 

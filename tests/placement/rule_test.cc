@@ -82,6 +82,18 @@ TEST(Signature, LeavesOutUncutLettersAndMarksCommunicatingOnes) {
   EXPECT_EQ(s.rows, want);
 }
 
+TEST(Rule, ReducesACommunicatingLetterItselfWhereItSaysSo) {
+  const Rule rule{
+      .op = "var", .letters = "ab->a", .communicating = "b", .reduced = "b", .ask = "{.ask}"};
+  const SignatureRow last = signature_of(rule).rows.back();
+  EXPECT_EQ(last, (SignatureRow{{Shard(1)}, {Replicate()}, true}));
+  const std::vector<Layout> in = {on(tp4(), {5, 11}, {Shard(1)})};
+  EXPECT_THROW(apply_rule(rule, in), PlacementError);
+  const RuleResult r = apply_rule(rule, in, {.allow_communicating = true});
+  EXPECT_TRUE(r.communicates);
+  EXPECT_EQ(r.out.front(), on(tp4(), {5}, {}));
+}
+
 TEST(Rule, CutsALetterThatIsMissingFromTheOutputToPartial) {
   const std::vector<Layout> in = {on(tp4(), {5, 11}, {Shard(1)}), on(tp4(), {11, 3}, {Shard(0)})};
   const RuleResult r = apply_rule(matmul_rule(), in);
