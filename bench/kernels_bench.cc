@@ -14,12 +14,16 @@
 #include "dtensor/base/thread_pool.h"
 #include "dtensor/ops/cpu/adamw.h"
 #include "dtensor/ops/cpu/attention.h"
+#include "dtensor/ops/cpu/binary.h"
 #include "dtensor/ops/cpu/cross_entropy.h"
 #include "dtensor/ops/cpu/elementwise.h"
 #include "dtensor/ops/cpu/gemm.h"
+#include "dtensor/ops/cpu/layer_norm.h"
 #include "dtensor/ops/cpu/norm.h"
 #include "dtensor/ops/cpu/reduce.h"
 #include "dtensor/ops/cpu/rope.h"
+#include "dtensor/ops/cpu/softmax.h"
+#include "dtensor/ops/cpu/unary.h"
 #include "dtensor/ops/cpu/vector_norm.h"
 #include "dtensor/tensor/tensor.h"
 
@@ -174,6 +178,16 @@ void rope(State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(cpu::rope(x, table, table));
   count(state, 0, 2 * x.size_bytes());
 }
+void layer_norm(State& state) {
+  set_threads();
+  const Tensor x = random({kTokens, state.range(0)}, dtype_of(state, 1));
+  const Tensor w = random({state.range(0)}, dtype_of(state, 1));
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(cpu::layer_norm(x, cpu::row_stats(x, 1e-5), w, w));
+  }
+  count(state, 0, 2 * x.size_bytes());
+}
+BENCHMARK(layer_norm)->Apply(widths)->Unit(benchmark::kMicrosecond);
 BENCHMARK(rms_norm)->Apply(widths)->Unit(benchmark::kMicrosecond);
 BENCHMARK(rms_norm_backward)->Apply(widths)->Unit(benchmark::kMicrosecond);
 BENCHMARK(rope)->Apply(widths)->Unit(benchmark::kMicrosecond);
@@ -203,6 +217,13 @@ void add(State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(cpu::add(a, b));
   count(state, 0, 3 * a.size_bytes());
 }
+void gelu(State& state) {
+  set_threads();
+  const Tensor a = random({kTokens, state.range(0)}, dtype_of(state, 1));
+  for (auto _ : state) benchmark::DoNotOptimize(cpu::unary(cpu::UnaryOp::kGelu, a));
+  count(state, 0, 2 * a.size_bytes());
+}
+BENCHMARK(gelu)->Apply(inner_widths)->Unit(benchmark::kMicrosecond);
 BENCHMARK(silu_mul)->Apply(inner_widths)->Unit(benchmark::kMicrosecond);
 BENCHMARK(silu_mul_backward)->Apply(inner_widths)->Unit(benchmark::kMicrosecond);
 BENCHMARK(add)->Apply(inner_widths)->Unit(benchmark::kMicrosecond);
@@ -217,6 +238,14 @@ void softmax_stats(State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(cpu::softmax_stats(x));
   count(state, 0, x.size_bytes());
 }
+void softmax(State& state) {
+  set_threads();
+  const Tensor x = random({kTokens, state.range(0)}, dtype_of(state, 1));
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(cpu::softmax(x, cpu::softmax_stats(x), cpu::SoftmaxForm::kPlain));
+  }
+  count(state, 0, 2 * x.size_bytes());
+}
 void cross_entropy_backward(State& state) {
   set_threads();
   const Tensor x = random({kTokens, state.range(0)}, dtype_of(state, 1));
@@ -228,6 +257,7 @@ void cross_entropy_backward(State& state) {
   }
   count(state, 0, 2 * x.size_bytes());
 }
+BENCHMARK(softmax)->Apply(vocabularies)->Unit(benchmark::kMicrosecond);
 BENCHMARK(softmax_stats)->Apply(vocabularies)->Unit(benchmark::kMicrosecond);
 BENCHMARK(cross_entropy_backward)->Apply(vocabularies)->Unit(benchmark::kMicrosecond);
 

@@ -1,31 +1,25 @@
-// The statistics of softmax over a last dim that may be cut, for cross_entropy and log_softmax:
-// what a communicating row sends. Internal.
+// The statistics of softmax over a dim that may be cut, for cross_entropy and softmax: what their
+// communicating rows send. Internal.
 
 #pragma once
 
-#include <string>
-#include <string_view>
-
-#include "dtensor/ops/cpu/cross_entropy.h"
-#include "dtensor/placement/placement.h"
+#include "dtensor/ops/cpu/softmax.h"
 #include "dtensor/tensor/dtensor.h"
 #include "dtensor/tensor/move.h"
 
 namespace dtensor::ops {
 
-// Who asked: `options` go into the ledger.
-struct RankReduction {
-  std::string letters;  // "abv->ab": what was reduced on this rank, of which operand
-  PartialOp op = PartialOp::kSum;
-  MoveOptions options = {};
+// Of which operand `rows` [...,v] are this rank's piece, its dim `dim` moved to the end.
+struct ClassRows {
+  const DTensor& x;
+  int dim;
+  const Tensor& rows;
 };
+// Maxima and sums of the rows over all classes: two all-reduces where the dim is cut.
+cpu::SoftmaxStats class_stats(const ClassRows& of, const MoveOptions& options);
 
-// `local`, this rank's reduction of its piece of `x`, reduced over the ranks that hold the other
-// pieces. Nothing is sent where no reduced letter is cut.
-Tensor reduce_over_ranks(const Tensor& local, const DTensor& x, const RankReduction& reduction);
-
-// Maxima and sums of the rows of logits [...,v] over all classes: two all-reduces where v is cut.
-cpu::SoftmaxStats class_stats(const DTensor& logits, const Tensor& local,
-                              const MoveOptions& options);
+// What a kernel reduced to [...] by `op` over the local classes, over all classes.
+Tensor reduce_classes(const Tensor& local, const ClassRows& of, PartialOp op,
+                      const MoveOptions& options);
 
 }  // namespace dtensor::ops

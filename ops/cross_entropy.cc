@@ -5,9 +5,12 @@
 #include <utility>
 
 #include "dtensor/ops/class_stats.h"
+#include "dtensor/ops/cpu/binary.h"
 #include "dtensor/ops/cpu/cross_entropy.h"
 #include "dtensor/ops/cpu/embedding.h"
+#include "dtensor/ops/cpu/half.h"
 #include "dtensor/ops/dispatch.h"
+#include "dtensor/ops/rank_reduction.h"
 #include "dtensor/tensor/move.h"
 
 namespace dtensor {
@@ -22,6 +25,7 @@ struct State {
 
 double global_count(const CrossEntropyOptions& options, const DTensor& targets, const Tensor& local,
                     const std::string& l, const MoveOptions& asked) {
+  if (options.reduction != LossReduction::kMean) return 1.0;
   if (options.count) return static_cast<double>(*options.count);
   if (!options.ignore_index) return static_cast<double>(targets.numel());
   const int64_t mine = cpu::count_valid(local, options.ignore_index);
@@ -37,19 +41,24 @@ cpu::ClassPart part_of(const CrossEntropyOptions& options, const ops::KernelInfo
           .total = info.size('v')};
 }
 
-double number(const Tensor& scalar) { return *scalar.to(DType::kFloat64).data<double>(); }
+// Letters of the loss: none, or those of the targets.
+std::string loss_letters(const CrossEntropyOptions& options, const std::string& l) {
+  return options.reduction == LossReduction::kNone ? l : "";
+}
 
 DTensor gradient(const State& state, const DTensor& g, const DTensor& logits,
                  const DTensor& targets) {
   const std::string l = ops::letters_of(targets.ndim());
   const Rule rule{.op = "cross_entropy_backward",
-                  .letters = "," + l + "v," + l + "->" + l + "v",
+                  .letters = loss_letters(state.options, l) + "," + l + "v," + l + "->" + l + "v",
                   .linear = {{0}},
                   .names = {"g", "logits", "targets"}};
   const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
     const cpu::ClassPart part = part_of(state.options, info);
+    const Tensor factors = cpu::binary(cpu::BinaryOp::kDiv, in[0].to(DType::kFloat64), state.count);
+    const Tensor mine = cpu::f16_as_f32(in[1]);
     return std::vector<Tensor>{
-        cpu::cross_entropy_backward(in[1], state.stats, in[2], part, number(in[0]) / state.count)};
+        cpu::cross_entropy_backward(mine, state.stats, in[2], part, factors).to(in[1].dtype())};
   };
   return ops::run1({.rule = rule, .kernel = kernel, .dtype = logits.dtype()}, {g, logits, targets});
 }
@@ -70,7 +79,7 @@ DTensor cross_entropy(const DTensor& logits, const DTensor& targets,
   }
   const std::string l = ops::letters_of(targets.ndim());
   const Rule rule{.op = "cross_entropy",
-                  .letters = l + "v," + l + "->",
+                  .letters = l + "v," + l + "->" + loss_letters(options, l),
                   .communicating = "v",
                   .ask = "{.sharded_classes = true}",
                   .names = {"logits", "targets"}};
@@ -79,11 +88,15 @@ DTensor cross_entropy(const DTensor& logits, const DTensor& targets,
   const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
     cpu::check_ids(in[1], info.size('v'), options.ignore_index, "cross_entropy");
     const MoveOptions asked{.op = "cross_entropy", .site = site};
-    state->stats = ops::class_stats(info.input(0), in[0], asked);
+    const Tensor mine = cpu::f16_as_f32(in[0]);
+    state->stats = ops::class_stats({info.input(0), targets.ndim(), mine}, asked);
     state->count = global_count(options, info.input(1), in[1], l, asked);
     const cpu::ClassPart part = part_of(options, info);
+    if (options.reduction == LossReduction::kNone) {
+      return std::vector<Tensor>{cpu::cross_entropy_losses(mine, state->stats, in[1], part)};
+    }
     return std::vector<Tensor>{
-        cpu::cross_entropy_loss(in[0], state->stats, in[1], part, 1.0 / state->count)};
+        cpu::cross_entropy_loss(mine, state->stats, in[1], part, 1.0 / state->count)};
   };
   const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
     return [state, logits = Saved(in[0], "cross_entropy"),

@@ -98,7 +98,7 @@ DTensor without_lone(const DTensor& x, std::string& mine, const std::string& oth
     }
   }
   mine = kept;
-  return dims.empty() ? x : sum(x, dims, site);
+  return dims.empty() ? x : sum(x, dims, KeepDims::kNo, site);
 }
 
 void check_vectors(const char* op, const DTensor& a, const DTensor& b) {

@@ -12,12 +12,13 @@
 
 namespace dtensor::ops {
 
-// An operand of a sample call. Floating ones (f64) take any values and want a gradient where
-// `wants_grad`; integers lie in [0, below).
+// An operand of a sample call. Floating ones (f64) take values of both signs, or only positive
+// ones, and want a gradient where `wants_grad`; integers lie in [0, below).
 struct SampleOperand {
   Shape shape;
   int64_t below = 0;  // 0: floating
   bool wants_grad = true;
+  bool positive = false;
 };
 
 struct OpEntry {

@@ -3,78 +3,48 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
-#include "dtensor/ops/cpu/elementwise.h"
+#include "dtensor/ops/cpu/along_dims.h"
+#include "dtensor/ops/cpu/binary.h"
 #include "dtensor/ops/cpu/reduce.h"
+#include "dtensor/ops/cpu/unary.h"
 #include "dtensor/ops/dispatch.h"
-#include "dtensor/tensor/kernels.h"
+#include "dtensor/ops/reduction.h"
 
 namespace dtensor {
 namespace {
 
-struct Reduction {
-  std::vector<int> dims;  // sorted, not empty but for a scalar
-  std::string all;        // letters of the operand
-  std::string kept;
-  int64_t count = 1;  // global elements per result
-};
+using ops::Reduction;
 
-Reduction reduction_of(std::string_view op, const DTensor& a, std::span<const int> dims) {
-  ops::check_same_dtype(op, {a});
-  Reduction r;
-  for (const int d : dims) r.dims.push_back(normalize_dim(d, a.ndim(), op.data()));
-  if (dims.empty()) {
-    for (int d = 0; d < a.ndim(); ++d) r.dims.push_back(d);
-  }
-  std::ranges::sort(r.dims);
-  if (std::ranges::adjacent_find(r.dims) != r.dims.end()) {
-    throw ArgumentError(std::string(op) + ": a dim is given twice");
-  }
-  r.all = ops::letters_of(a.ndim());
-  for (int d = 0; d < a.ndim(); ++d) {
-    if (std::ranges::count(r.dims, d) > 0) {
-      r.count *= a.size(d);
-    } else {
-      r.kept += r.all[static_cast<size_t>(d)];
-    }
-  }
-  return r;
-}
-
-// `y` with the reduced dims back in, repeated to `shape` without a copy.
-Tensor expand_back(const Tensor& y, std::span<const int> dims, const Shape& shape) {
-  Shape with_ones = shape;
-  for (const int d : dims) with_ones[d] = 1;
-  return y.reshape(with_ones).expand(shape);
-}
-
+// ---- sum and mean
 // The adjoint of a sum: g repeated over the reduced dims, times a factor. `like` brings their
 // sizes and cuts.
 DTensor spread(const Reduction& r, const DTensor& g, const DTensor& like, double factor) {
-  const Rule rule{.op = "spread",
-                  .letters = r.kept + "," + r.all + "->" + r.all,
-                  .linear = {{0}},
-                  .names = {"g", "like"}};
+  Rule rule = r.gradient("spread");
+  rule.names = {"g", "like"};
   const ops::Kernel kernel = [&r, factor](const ops::KernelInfo&, std::span<const Tensor> in) {
     const Tensor part = factor == 1.0 ? in[0] : cpu::scale(in[0], factor);
-    return std::vector<Tensor>{expand_back(part, r.dims, in[1].shape()).clone()};
+    return std::vector<Tensor>{ops::expand_back(part, r, in[1].shape()).clone()};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {g, like});
 }
 
-DTensor run_sum(std::string_view op, const DTensor& a, std::span<const int> dims, bool divide,
+// Of 16-bit types in f32, rounded once.
+Tensor mean_of(const Tensor& x, const Reduction& r, double factor) {
+  const bool wide = is_floating(x.dtype()) && size_of(x.dtype()) == 2;
+  const Tensor total = cpu::sum(wide ? x.to(DType::kFloat32) : x, r.dims);
+  return cpu::scale(total, factor).to(x.dtype());
+}
+
+DTensor run_sum(std::string_view op, const DTensor& a, const Reduction& r, bool divide,
                 CallSite site) {
-  const Reduction r = reduction_of(op, a, dims);
   const double factor = divide ? 1.0 / static_cast<double>(r.count) : 1.0;
-  const Rule rule{.op = std::string(op), .letters = r.all + "->" + r.kept, .linear = {{0}}};
-  const ops::Kernel kernel = [&r, divide, factor](const ops::KernelInfo&,
-                                                  std::span<const Tensor> in) {
-    // A scalar has no dim to reduce, and "no dims" would be read as all.
-    if (r.dims.empty()) return std::vector<Tensor>{in[0]};
-    if (!divide) return std::vector<Tensor>{cpu::sum(in[0], r.dims)};
-    const bool wide = in[0].dtype() == DType::kBFloat16;
-    const Tensor total = cpu::sum(wide ? in[0].to(DType::kFloat32) : in[0], r.dims);
-    return std::vector<Tensor>{cpu::scale(total, factor).to(in[0].dtype())};
+  Rule rule = r.rule(op);
+  rule.linear = {{0}};
+  const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
+    const Tensor y = divide ? mean_of(in[0], r, factor) : cpu::sum(in[0], r.dims);
+    return std::vector<Tensor>{ops::finished(y, r, in[0].shape())};
   };
   const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
     return [r, factor, like = ops::shape_operand(in[0])](std::span<const DTensor> g) {
@@ -84,85 +54,132 @@ DTensor run_sum(std::string_view op, const DTensor& a, std::span<const int> dims
   return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site}, {a});
 }
 
-using Extreme = Tensor (*)(const Tensor&, std::span<const int>, cpu::KeepDims);
+// ---- Extremes and products
+void refuse_partial_gradient(const DTensor& y) {
+  if (!y.spec().has_partial()) return;
+  throw PlacementError("the gradient of " + to_string(Partial(y.spec().partial_op())) +
+                       ": a rank does not know what the others hold; redistribute the operand "
+                       "so that the reduced dims are not cut");
+}
 
-// g to the elements of x that equal y, in equal parts.
-template <class T>
-Tensor select_extreme(const Tensor& g, const Tensor& x, const Tensor& y,
-                      std::span<const int> dims) {
-  const Tensor all_y = expand_back(y, dims, x.shape()).contiguous();
-  const Tensor all_x = x.contiguous();
-  const Tensor hit = Tensor::zeros(x.shape(), x.dtype());
-  T* h = hit.data<T>();
-  const T* px = all_x.data<T>();
-  const T* py = all_y.data<T>();
-  for (int64_t i = 0; i < x.numel(); ++i) h[i] = px[i] == py[i] ? T(1) : T(0);
-  const Tensor counts = expand_back(cpu::sum(hit, dims), dims, x.shape()).contiguous();
-  const Tensor all_g = expand_back(g, dims, x.shape()).contiguous();
-  const T* pg = all_g.data<T>();
-  const T* pc = counts.data<T>();
-  for (int64_t i = 0; i < x.numel(); ++i) h[i] = h[i] == T(0) ? T(0) : pg[i] / pc[i];
-  return hit;
+// g to the elements of x that equal y, in equal parts. In f32 for 16-bit types.
+Tensor select_extreme(const Tensor& g, const Tensor& x, const Tensor& y, const Reduction& r) {
+  const bool narrow = size_of(x.dtype()) == 2;
+  const DType dtype = narrow ? DType::kFloat32 : x.dtype();
+  const Tensor hit =
+      cpu::binary(cpu::BinaryOp::kEq, x, ops::expand_back(y, r, x.shape())).to(dtype);
+  const Tensor share = cpu::binary(cpu::BinaryOp::kDiv, g.to(dtype).reshape(y.shape()),
+                                   cpu::sum(hit, r.dims).reshape(y.shape()));
+  return cpu::where(hit, ops::expand_back(share, r, x.shape()), Tensor::zeros({}, dtype))
+      .to(x.dtype());
 }
 
 DTensor extreme_gradient(const Reduction& r, const DTensor& g, const DTensor& x, const DTensor& y) {
-  if (y.spec().has_partial()) {
-    throw PlacementError("the gradient of " + to_string(Partial(y.spec().partial_op())) +
-                         ": which rank holds the extreme is not known; redistribute the operand "
-                         "so that the reduced dims are not cut");
-  }
-  std::string reduced;
-  for (const int d : r.dims) reduced += r.all[static_cast<size_t>(d)];
-  const Rule rule{.op = "extreme_backward",
-                  .letters = r.kept + "," + r.all + "," + r.kept + "->" + r.all,
-                  .uncut = reduced,
-                  .linear = {{0}},
-                  .names = {"g", "x", "y"}};
+  refuse_partial_gradient(y);
+  Rule rule = r.gradient("extreme_backward", {"y"});
+  rule.uncut += r.reduced;
   const ops::Kernel kernel = [&r](const ops::KernelInfo&, std::span<const Tensor> in) {
-    if (in[1].dtype() == DType::kFloat64) {
-      return std::vector<Tensor>{select_extreme<double>(in[0], in[1], in[2], r.dims)};
-    }
-    const DType f = DType::kFloat32;
-    const Tensor dx = select_extreme<float>(in[0].to(f), in[1].to(f), in[2].to(f), r.dims);
-    return std::vector<Tensor>{dx.to(in[1].dtype())};
+    return std::vector<Tensor>{select_extreme(in[0], in[1], in[2], r)};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {g, x, y});
 }
 
-DTensor run_extreme(std::string_view op, const DTensor& a, std::span<const int> dims, Extreme f,
-                    PartialOp reduce, CallSite site) {
-  const Reduction r = reduction_of(op, a, dims);
-  const Rule rule{.op = std::string(op), .letters = r.all + "->" + r.kept, .reduce = reduce};
-  const ops::Kernel kernel = [&r, f](const ops::KernelInfo&, std::span<const Tensor> in) {
-    if (r.dims.empty()) return std::vector<Tensor>{in[0]};
-    return std::vector<Tensor>{f(in[0], r.dims, cpu::KeepDims::kNo)};
+// g times the product of the other elements: of those before times those after, so that zeros need
+// no case of their own.
+DTensor prod_gradient(const Reduction& r, const DTensor& g, const DTensor& x, const DTensor& y) {
+  refuse_partial_gradient(y);
+  Rule rule = r.gradient("prod_backward");
+  rule.uncut += r.reduced;
+  const ops::Kernel kernel = [&r](const ops::KernelInfo&, std::span<const Tensor> in) {
+    const Tensor others = cpu::products_of_others(in[1], r.dims);
+    return std::vector<Tensor>{cpu::mul(others, ops::expand_back(in[0], r, in[1].shape()))};
   };
-  const auto backward = [&](std::span<const DTensor> in,
-                            std::span<const DTensor> out) -> BackwardFn {
-    return [r, x = Saved(in[0], op), y = Saved(out[0].detach(), op)](std::span<const DTensor> g) {
-      return std::vector<DTensor>{extreme_gradient(r, g[0], x.value(), y.value())};
+  return ops::run1({.rule = rule, .kernel = kernel}, {g, x});
+}
+
+using Local = Tensor (*)(const Tensor&, std::span<const int>, cpu::KeepDims);
+using Gradient = DTensor (*)(const Reduction&, const DTensor& g, const DTensor& x,
+                             const DTensor& y);
+
+struct Choice {
+  std::string_view op;
+  Local local;
+  PartialOp reduce;
+  Gradient gradient = nullptr;
+  std::optional<DType> dtype = {};
+};
+
+DTensor run_choice(const Choice& c, const DTensor& a, const Reduction& r, CallSite site) {
+  Rule rule = r.rule(c.op);
+  rule.reduce = c.reduce;
+  const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
+    return std::vector<Tensor>{
+        ops::finished(c.local(in[0], r.dims, cpu::KeepDims::kNo), r, in[0].shape())};
+  };
+  ops::MakeBackward backward;
+  if (c.gradient) {
+    backward = [&](std::span<const DTensor> in, std::span<const DTensor> out) -> BackwardFn {
+      return [r, f = c.gradient, x = Saved(in[0], c.op),
+              y = Saved(out[0].detach(), c.op)](std::span<const DTensor> g) {
+        return std::vector<DTensor>{f(r, g[0], x.value(), y.value())};
+      };
     };
-  };
-  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site}, {a});
+  }
+  return ops::run1(
+      {.rule = rule, .kernel = kernel, .backward = backward, .dtype = c.dtype, .site = site}, {a});
+}
+
+// ---- Of what is not 0
+Tensor count_local(const Tensor& x, std::span<const int> dims, cpu::KeepDims keep) {
+  return cpu::sum(cpu::binary(cpu::BinaryOp::kNe, x, 0.0).to(DType::kInt64), dims, keep);
+}
+Tensor any_local(const Tensor& x, std::span<const int> dims, cpu::KeepDims keep) {
+  return cpu::binary(cpu::BinaryOp::kGt, count_local(x, dims, keep), 0.0);
+}
+Tensor all_local(const Tensor& x, std::span<const int> dims, cpu::KeepDims keep) {
+  return cpu::unary(cpu::UnaryOp::kLogicalNot,
+                    any_local(cpu::unary(cpu::UnaryOp::kLogicalNot, x), dims, keep));
 }
 
 }  // namespace
 
-DTensor sum(const DTensor& a, std::span<const int> dims, CallSite site) {
-  return run_sum("sum", a, dims, false, site);
+DTensor sum(const DTensor& a, const Dims& dims, KeepDims keep, CallSite site) {
+  return run_sum("sum", a, ops::reduction_of("sum", a, dims, keep), false, site);
 }
 
-DTensor mean(const DTensor& a, std::span<const int> dims, CallSite site) {
+DTensor mean(const DTensor& a, const Dims& dims, KeepDims keep, CallSite site) {
   ops::check_floating("mean", a);
-  return run_sum("mean", a, dims, true, site);
+  return run_sum("mean", a, ops::reduction_of("mean", a, dims, keep), true, site);
 }
 
-DTensor amax(const DTensor& a, std::span<const int> dims, CallSite site) {
-  return run_extreme("amax", a, dims, cpu::amax, PartialOp::kMax, site);
+DTensor amax(const DTensor& a, const Dims& dims, KeepDims keep, CallSite site) {
+  return run_choice({"amax", cpu::amax, PartialOp::kMax, extreme_gradient}, a,
+                    ops::reduction_of("amax", a, dims, keep), site);
 }
 
-DTensor amin(const DTensor& a, std::span<const int> dims, CallSite site) {
-  return run_extreme("amin", a, dims, cpu::amin, PartialOp::kMin, site);
+DTensor amin(const DTensor& a, const Dims& dims, KeepDims keep, CallSite site) {
+  return run_choice({"amin", cpu::amin, PartialOp::kMin, extreme_gradient}, a,
+                    ops::reduction_of("amin", a, dims, keep), site);
+}
+
+DTensor prod(const DTensor& a, const Dims& dims, KeepDims keep, CallSite site) {
+  return run_choice({"prod", cpu::prod, PartialOp::kProd, prod_gradient}, a,
+                    ops::reduction_of("prod", a, dims, keep), site);
+}
+
+DTensor any(const DTensor& a, const Dims& dims, KeepDims keep, CallSite site) {
+  return run_choice({"any", any_local, PartialOp::kMax, nullptr, DType::kBool}, a,
+                    ops::reduction_of("any", a, dims, keep), site);
+}
+
+DTensor all(const DTensor& a, const Dims& dims, KeepDims keep, CallSite site) {
+  return run_choice({"all", all_local, PartialOp::kMin, nullptr, DType::kBool}, a,
+                    ops::reduction_of("all", a, dims, keep), site);
+}
+
+DTensor count_nonzero(const DTensor& a, const Dims& dims, KeepDims keep, CallSite site) {
+  return run_choice({"count_nonzero", count_local, PartialOp::kSum, nullptr, DType::kInt64}, a,
+                    ops::reduction_of("count_nonzero", a, dims, keep), site);
 }
 
 }  // namespace dtensor

@@ -1,39 +1,37 @@
-// Reductions over chosen dims; none means all of them. Negative dims count from the end.
+// Reductions over chosen dims (none: all of them) that work on parts: over a cut dim the result is
+// Partial, and nothing is sent.
 
 #pragma once
 
-#include <initializer_list>
-#include <span>
-
+#include "dtensor/ops/dims.h"
 #include "dtensor/tensor/dtensor.h"
 
 namespace dtensor {
 
-// A cut dim that is reduced gives P(sum).
-DTensor sum(const DTensor& a, std::span<const int> dims = {}, CallSite site = CallSite::here());
+// P(sum) over a cut dim; linear. Integers wrap.
+DTensor sum(const DTensor& a, const Dims& dims = {}, KeepDims keep = KeepDims::kNo,
+            CallSite site = CallSite::here());
 // Divides by the global count: over a cut dim the result is P(sum). NaN over no elements.
-DTensor mean(const DTensor& a, std::span<const int> dims = {}, CallSite site = CallSite::here());
+DTensor mean(const DTensor& a, const Dims& dims = {}, KeepDims keep = KeepDims::kNo,
+             CallSite site = CallSite::here());
 // P(max), P(min) over a cut dim; no backward there. Elsewhere the gradient goes to the extreme
-// elements, in equal parts where there are several.
-DTensor amax(const DTensor& a, std::span<const int> dims = {}, CallSite site = CallSite::here());
-DTensor amin(const DTensor& a, std::span<const int> dims = {}, CallSite site = CallSite::here());
+// elements, in equal parts where there are several. Over no elements -inf and inf, or the ends of
+// the integers. NaN goes through.
+DTensor amax(const DTensor& a, const Dims& dims = {}, KeepDims keep = KeepDims::kNo,
+             CallSite site = CallSite::here());
+DTensor amin(const DTensor& a, const Dims& dims = {}, KeepDims keep = KeepDims::kNo,
+             CallSite site = CallSite::here());
+// P(prod) over a cut dim; no backward there.
+DTensor prod(const DTensor& a, const Dims& dims = {}, KeepDims keep = KeepDims::kNo,
+             CallSite site = CallSite::here());
 
-// With dims written in place: sum(x, {0, -1}).
-inline DTensor sum(const DTensor& a, std::initializer_list<int> dims,
-                   CallSite site = CallSite::here()) {
-  return sum(a, std::span<const int>(dims.begin(), dims.size()), site);
-}
-inline DTensor mean(const DTensor& a, std::initializer_list<int> dims,
-                    CallSite site = CallSite::here()) {
-  return mean(a, std::span<const int>(dims.begin(), dims.size()), site);
-}
-inline DTensor amax(const DTensor& a, std::initializer_list<int> dims,
-                    CallSite site = CallSite::here()) {
-  return amax(a, std::span<const int>(dims.begin(), dims.size()), site);
-}
-inline DTensor amin(const DTensor& a, std::initializer_list<int> dims,
-                    CallSite site = CallSite::here()) {
-  return amin(a, std::span<const int>(dims.begin(), dims.size()), site);
-}
+// Of elements that are not 0, of any dtype. bool, P(max) and P(min) over a cut dim; and their
+// number, i64 and P(sum). Over none: false, true, 0.
+DTensor any(const DTensor& a, const Dims& dims = {}, KeepDims keep = KeepDims::kNo,
+            CallSite site = CallSite::here());
+DTensor all(const DTensor& a, const Dims& dims = {}, KeepDims keep = KeepDims::kNo,
+            CallSite site = CallSite::here());
+DTensor count_nonzero(const DTensor& a, const Dims& dims = {}, KeepDims keep = KeepDims::kNo,
+                      CallSite site = CallSite::here());
 
 }  // namespace dtensor

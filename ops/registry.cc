@@ -59,7 +59,7 @@ Tensor sample_tensor(const SampleOperand& operand, uint64_t seed) {
   for (int64_t i = 0; i < n; ++i) {
     const PhiloxBlock bits = philox_at(seed, 7, static_cast<uint64_t>(i));
     const double u = static_cast<double>(bits[0]) / 4294967296.0 + 0.25;
-    values[static_cast<size_t>(i)] = (bits[1] & 1U) != 0 ? u : -u;
+    values[static_cast<size_t>(i)] = operand.positive || (bits[1] & 1U) != 0 ? u : -u;
     if (operand.below > 0) integers[static_cast<size_t>(i)] = bits[0] % operand.below;
   }
   if (operand.below > 0) return Tensor::of(std::span<const int64_t>(integers), operand.shape);

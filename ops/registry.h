@@ -19,7 +19,8 @@ const std::vector<OpEntry>& all_ops();
 // have none.
 std::vector<Rule> rules_of(const OpEntry& entry);
 
-// A whole operand with reproducible values of both signs, 0.25 <= |x| < 1.25, or integers.
+// A whole operand with reproducible values, 0.25 <= |x| < 1.25 (of both signs, or positive), or
+// integers.
 Tensor sample_tensor(const SampleOperand& operand, uint64_t seed);
 
 }  // namespace dtensor::ops

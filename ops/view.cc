@@ -45,16 +45,6 @@ DTensor to_shape(const std::string& op, const DTensor& a, const Shape& shape, Lo
       placed);
 }
 
-// The adjoint of expand: the sum over what was repeated.
-DTensor sum_to(const DTensor& g, const Shape& shape) {
-  std::vector<int> dims;
-  const int lead = g.ndim() - shape.ndim();
-  for (int d = 0; d < g.ndim(); ++d) {
-    if (d < lead || shape[d - lead] != g.size(d)) dims.push_back(d);
-  }
-  return dims.empty() ? g : reshape(sum(g, dims), shape);
-}
-
 // `shape` with every -1 replaced by a's size.
 Shape expanded_shape(const DTensor& a, const Shape& shape) {
   Shape to = shape;
@@ -176,6 +166,15 @@ DTensor unsqueeze(const DTensor& a, int dim, CallSite site) {
   }
   if (at == a.ndim()) shape.push_back(1);
   return to_shape("unsqueeze", a, shape, view_or_copy, site);
+}
+
+DTensor sum_to(const DTensor& g, const Shape& shape) {
+  std::vector<int> dims;
+  const int lead = g.ndim() - shape.ndim();
+  for (int d = 0; d < g.ndim(); ++d) {
+    if (d < lead || shape[d - lead] != g.size(d)) dims.push_back(d);
+  }
+  return dims.empty() ? g : reshape(sum(g, dims), shape);
 }
 
 DTensor expand(const DTensor& a, const Shape& shape, CallSite site) {

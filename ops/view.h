@@ -31,6 +31,8 @@ DTensor unsqueeze(const DTensor& a, int dim, CallSite site = CallSite::here());
 // Dims of size 1, and new leading dims, repeated without a copy; -1 keeps a dim. What is repeated
 // may not be cut. The gradient is summed over it.
 DTensor expand(const DTensor& a, const Shape& shape, CallSite site = CallSite::here());
+// The adjoint of expand: the sum over what was repeated of `shape` to become a.
+DTensor sum_to(const DTensor& a, const Shape& shape);
 
 inline DTensor permute(const DTensor& a, std::initializer_list<int> dims,
                        CallSite site = CallSite::here()) {

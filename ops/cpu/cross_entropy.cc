@@ -5,28 +5,13 @@
 #include <limits>
 #include <string>
 
+#include "dtensor/ops/cpu/class_rows.h"
 #include "dtensor/ops/cpu/dtypes.h"
-#include "dtensor/ops/cpu/parallel.h"
 #include "dtensor/ops/cpu/rows.h"
 #include "dtensor/ops/cpu/simd.h"
 
 namespace dtensor::cpu {
 namespace {
-
-Shape rows_shape(const char* op, const Tensor& logits) {
-  if (logits.ndim() == 0) {
-    throw ArgumentError(std::string(op) + ": wants logits [...,v], found a scalar");
-  }
-  return Shape(
-      std::span<const int64_t>(logits.shape()).first(static_cast<size_t>(logits.ndim() - 1)));
-}
-
-void check_statistic(const char* op, const Tensor& logits, const Tensor& t) {
-  if (t.shape() == rows_shape(op, logits) && t.dtype() == accumulator_of(logits.dtype())) return;
-  throw ArgumentError(std::string(op) + ": the rows of logits " + describe(logits) +
-                      " want statistics " + std::string(name_of(accumulator_of(logits.dtype()))) +
-                      to_string(rows_shape(op, logits)) + ", found " + describe(t));
-}
 
 void check_targets(const char* op, const Tensor& logits, const Tensor& targets,
                    const ClassPart& part) {
@@ -38,45 +23,6 @@ void check_targets(const char* op, const Tensor& logits, const Tensor& targets,
                       ") and targets [...], found " + describe(logits) + " and " +
                       describe(targets));
 }
-
-template <int kLanes, class T, class A = simd::Compute<T>>
-DTENSOR_INLINE A max_of(const T* x, int64_t n) {
-  constexpr A kLowest = -std::numeric_limits<A>::infinity();
-  auto most = simd::splat<A, kLanes>(kLowest);
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) most = simd::larger(most, simd::load<kLanes>(x + i));
-  A m = simd::max_lanes<kLanes, A>(most);
-  for (; i < n; ++i) m = simd::larger(m, static_cast<A>(x[i]));
-  return m;
-}
-
-// Lanes beyond the end are given -inf, so that they add exp(-inf) = 0.
-template <int kLanes, class T, class A = simd::Compute<T>>
-DTENSOR_INLINE A sum_exp_of(const T* x, int64_t n, A max) {
-  simd::Vec<A, kLanes> sum{};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) sum += simd::exp<kLanes>(simd::load<kLanes>(x + i) - max);
-  if (i < n) {
-    auto last = simd::splat<A, kLanes>(-std::numeric_limits<A>::infinity());
-    for (int l = 0; i + l < n; ++l) last[l] = static_cast<A>(x[i + l]) - max;
-    sum += simd::exp<kLanes>(last);
-  }
-  return simd::sum_lanes<kLanes, A>(sum);
-}
-
-// f(isa, rows, row) for every row of logits, in parallel.
-template <class T, class F>
-void for_rows(const Tensor& logits, const F& f) {
-  const Rows<T> rows(logits);
-  parallel_rows(rows.count(), rows.width(), [&](int64_t begin, int64_t end) {
-    simd::dispatch([&](auto isa) {
-      for (int64_t row = begin; row < end; ++row) f(isa, rows, row);
-    });
-  });
-}
-
-template <class Isa, class T>
-inline constexpr int kLanesOf = Isa::template lanes<simd::Compute<T>>();
 
 // Does the row count, and is its target among the local classes?
 bool counts(int64_t target, const ClassPart& part) {
@@ -97,51 +43,6 @@ DTENSOR_INLINE void scaled_softmax(const T* x, int64_t n, A max, A scale, A off,
 
 }  // namespace
 
-Tensor row_max(const Tensor& logits) {
-  const Tensor out = Tensor::empty(rows_shape("row_max", logits), accumulator_of(logits.dtype()));
-  visit_floating("row_max", logits.dtype(), [&](auto t) {
-    using T = decltype(t);
-    auto* m = out.data<simd::Compute<T>>();
-    for_rows<T>(logits, [&](auto isa, const Rows<T>& rows, int64_t row) {
-      m[row] = max_of<kLanesOf<decltype(isa), T>>(rows[row], rows.width());
-    });
-  });
-  return out;
-}
-
-Tensor row_sum_exp(const Tensor& logits, const Tensor& max) {
-  check_statistic("row_sum_exp", logits, max);
-  const Tensor out = Tensor::empty(max.shape(), max.dtype());
-  const Tensor maxima = max.contiguous();
-  visit_floating("row_sum_exp", logits.dtype(), [&](auto t) {
-    using T = decltype(t);
-    using A = simd::Compute<T>;
-    const A* m = maxima.data<A>();
-    A* s = out.data<A>();
-    for_rows<T>(logits, [&](auto isa, const Rows<T>& rows, int64_t row) {
-      s[row] = sum_exp_of<kLanesOf<decltype(isa), T>>(rows[row], rows.width(), m[row]);
-    });
-  });
-  return out;
-}
-
-SoftmaxStats softmax_stats(const Tensor& logits) {
-  const Shape shape = rows_shape("softmax_stats", logits);
-  const DType dtype = accumulator_of(logits.dtype());
-  SoftmaxStats out{Tensor::empty(shape, dtype), Tensor::empty(shape, dtype)};
-  visit_floating("softmax_stats", logits.dtype(), [&](auto t) {
-    using T = decltype(t);
-    auto* m = out.max.data<simd::Compute<T>>();
-    auto* s = out.sum.data<simd::Compute<T>>();
-    for_rows<T>(logits, [&](auto isa, const Rows<T>& rows, int64_t row) {
-      constexpr int kLanes = kLanesOf<decltype(isa), T>;
-      m[row] = max_of<kLanes>(rows[row], rows.width());
-      s[row] = sum_exp_of<kLanes>(rows[row], rows.width(), m[row]);
-    });
-  });
-  return out;
-}
-
 int64_t count_valid(const Tensor& targets, std::optional<int64_t> ignore_index) {
   if (!ignore_index) return targets.numel();
   const Tensor flat = targets.contiguous();
@@ -149,42 +50,68 @@ int64_t count_valid(const Tensor& targets, std::optional<int64_t> ignore_index) 
   return flat.numel() - std::count(t, t + flat.numel(), *ignore_index);
 }
 
-Tensor cross_entropy_loss(const Tensor& logits, const SoftmaxStats& stats, const Tensor& targets,
-                          const ClassPart& part, double factor) {
+namespace {
+
+// f(row, loss) for every row, one after the other; the loss is 0 in ignored rows.
+template <class F>
+void for_losses(const Tensor& logits, const SoftmaxStats& stats, const Tensor& targets,
+                const ClassPart& part, const F& f) {
   check_statistic("cross_entropy_loss", logits, stats.max);
   check_statistic("cross_entropy_loss", logits, stats.sum);
   check_targets("cross_entropy_loss", logits, targets, part);
   const Tensor flat = targets.contiguous();
   const Tensor maxima = stats.max.contiguous();
   const Tensor sums = stats.sum.contiguous();
-  double loss = 0;
   visit_floating("cross_entropy_loss", logits.dtype(), [&](auto t) {
     using T = decltype(t);
     using A = simd::Compute<T>;
     const Rows<T> rows(logits);
     const int64_t* target = flat.data<int64_t>();
     for (int64_t row = 0; row < rows.count(); ++row) {
-      if (!counts(target[row], part)) continue;
-      const double log_sum = std::log(static_cast<double>(sums.data<A>()[row])) +
-                             static_cast<double>(maxima.data<A>()[row]);
-      if (part.smoothing > 0) {
-        double spread = 0;
-        for (int64_t i = 0; i < rows.width(); ++i) spread += log_sum - static_cast<A>(rows[row][i]);
-        loss += spread * part.smoothing / static_cast<double>(part.total);
+      double loss = 0;
+      if (counts(target[row], part)) {
+        const double log_sum = std::log(static_cast<double>(sums.data<A>()[row])) +
+                               static_cast<double>(maxima.data<A>()[row]);
+        if (part.smoothing > 0) {
+          double spread = 0;
+          for (int64_t i = 0; i < rows.width(); ++i) {
+            spread += log_sum - static_cast<A>(rows[row][i]);
+          }
+          loss += spread * part.smoothing / static_cast<double>(part.total);
+        }
+        if (is_local(target[row], part)) {
+          const double x = static_cast<A>(rows[row][target[row] - part.classes.begin]);
+          loss += (1 - part.smoothing) * (log_sum - x);
+        }
       }
-      if (!is_local(target[row], part)) continue;
-      const double x = static_cast<A>(rows[row][target[row] - part.classes.begin]);
-      loss += (1 - part.smoothing) * (log_sum - x);
+      f(row, loss);
     }
   });
-  return Tensor::full({}, loss * factor, accumulator_of(logits.dtype()));
+}
+
+}  // namespace
+
+Tensor cross_entropy_loss(const Tensor& logits, const SoftmaxStats& stats, const Tensor& targets,
+                          const ClassPart& part, double factor) {
+  double all = 0;
+  for_losses(logits, stats, targets, part, [&](int64_t, double loss) { all += loss; });
+  return Tensor::full({}, all * factor, accumulator_of(logits.dtype()));
+}
+
+Tensor cross_entropy_losses(const Tensor& logits, const SoftmaxStats& stats, const Tensor& targets,
+                            const ClassPart& part) {
+  const Tensor wide = Tensor::empty(targets.shape(), DType::kFloat64);
+  double* to = wide.data<double>();
+  for_losses(logits, stats, targets, part, [&](int64_t row, double loss) { to[row] = loss; });
+  return wide.to(accumulator_of(logits.dtype()));
 }
 
 Tensor cross_entropy_backward(const Tensor& logits, const SoftmaxStats& stats,
-                              const Tensor& targets, const ClassPart& part, double factor) {
+                              const Tensor& targets, const ClassPart& part, const Tensor& factors) {
   check_statistic("cross_entropy_backward", logits, stats.max);
   check_statistic("cross_entropy_backward", logits, stats.sum);
   check_targets("cross_entropy_backward", logits, targets, part);
+  const Tensor each = factors.to(DType::kFloat64).expand(targets.shape()).contiguous();
   Tensor out = Tensor::empty(logits.shape(), logits.dtype());
   const Tensor flat = targets.contiguous();
   const Tensor maxima = stats.max.contiguous();
@@ -197,7 +124,9 @@ Tensor cross_entropy_backward(const Tensor& logits, const SoftmaxStats& stats,
     const A* m = maxima.data<A>();
     const A* s = sums.data<A>();
     T* to = out.data<T>();
+    const double* f = each.data<double>();
     for_rows<T>(logits, [&](auto isa, const Rows<T>& rows, int64_t row) {
+      const double factor = f[row];
       const int64_t n = rows.width();
       T* dx = to + row * n;
       if (!counts(target[row], part)) return static_cast<void>(std::fill_n(dx, n, T{}));

@@ -10,21 +10,10 @@
 #include <optional>
 
 #include "dtensor/base/cut.h"
+#include "dtensor/ops/cpu/softmax.h"
 #include "dtensor/tensor/tensor.h"
 
 namespace dtensor::cpu {
-
-// [...]: the largest local logit; -inf where v = 0.
-Tensor row_max(const Tensor& logits);
-// [...]: sum over the local classes of exp(x - max).
-Tensor row_sum_exp(const Tensor& logits, const Tensor& max);
-
-// Both at once, for classes that are not cut.
-struct SoftmaxStats {
-  Tensor max;
-  Tensor sum;
-};
-SoftmaxStats softmax_stats(const Tensor& logits);
 
 struct ClassPart {
   Range classes;                             // the local logits' classes: size() is v
@@ -44,9 +33,18 @@ int64_t count_valid(const Tensor& targets, std::optional<int64_t> ignore_index);
 Tensor cross_entropy_loss(const Tensor& logits, const SoftmaxStats& stats, const Tensor& targets,
                           const ClassPart& part, double factor);
 
-// [...,v], of the logits' dtype: (p - target distribution) * factor; 0 in ignored rows. factor is
-// (gradient of the loss) / count.
+// [...]: the same of every row by itself, 0 where it is ignored.
+Tensor cross_entropy_losses(const Tensor& logits, const SoftmaxStats& stats, const Tensor& targets,
+                            const ClassPart& part);
+
+// [...,v], of the logits' dtype: (p - target distribution) * factor; 0 in ignored rows. A factor is
+// (gradient of the loss) / count: a scalar, or one for each row.
 Tensor cross_entropy_backward(const Tensor& logits, const SoftmaxStats& stats,
-                              const Tensor& targets, const ClassPart& part, double factor);
+                              const Tensor& targets, const ClassPart& part, const Tensor& factors);
+inline Tensor cross_entropy_backward(const Tensor& logits, const SoftmaxStats& stats,
+                                     const Tensor& targets, const ClassPart& part, double factor) {
+  return cross_entropy_backward(logits, stats, targets, part,
+                                Tensor::full({}, factor, DType::kFloat64));
+}
 
 }  // namespace dtensor::cpu

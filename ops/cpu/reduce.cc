@@ -33,6 +33,17 @@ struct Add {
   }
 };
 
+struct Multiply : Add {
+  template <class A>
+  static constexpr A identity() {
+    return A{1};
+  }
+  template <class W>
+  DTENSOR_INLINE static W join(const W& a, const W& b) {
+    return a * b;
+  }
+};
+
 template <bool kLargest>
 struct Extreme {
   template <class T>
@@ -257,6 +268,9 @@ void reduce_into(const Tensor& given, const Split& split, T* out) {
 
 template <class Op>
 Tensor reduce(const char* op, const Tensor& x, std::span<const int> dims, KeepDims keep) {
+  if (x.dtype() == DType::kFloat16) {
+    return reduce<Op>(op, x.to(DType::kFloat32), dims, keep).to(DType::kFloat16);
+  }
   const Split split = split_dims(op, x, dims, keep);
   const Tensor out = Tensor::empty(split.shape, x.dtype());
   visit_number(op, x.dtype(), [&](auto t) {
@@ -277,6 +291,9 @@ Tensor reduce(const char* op, const Tensor& x, std::span<const int> dims, KeepDi
 
 Tensor sum(const Tensor& x, std::span<const int> dims, KeepDims keep) {
   return reduce<Add>("sum", x, dims, keep);
+}
+Tensor prod(const Tensor& x, std::span<const int> dims, KeepDims keep) {
+  return reduce<Multiply>("prod", x, dims, keep);
 }
 Tensor amax(const Tensor& x, std::span<const int> dims, KeepDims keep) {
   return reduce<Extreme<true>>("amax", x, dims, keep);

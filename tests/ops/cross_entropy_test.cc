@@ -73,6 +73,30 @@ TEST(CrossEntropy, OnAGridCountsValidTargetsOnce) {
   });
 }
 
+TEST(CrossEntropy, AsASumAndOfEveryTargetByItself) {
+  run_ranks(3, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"tp", 3}});
+    const DTensor x = leaf(logits(), mesh, {Shard(1)});
+    const DTensor y = replicate(DTensor(targets()), mesh);
+    CrossEntropyOptions options{.ignore_index = kIgnored, .sharded_classes = true};
+    options.reduction = LossReduction::kSum;
+    EXPECT_NEAR(cross_entropy(x, y, options).item(), 3 * 0.77169436, 3e-6);
+    options.reduction = LossReduction::kNone;
+    const DTensor each = cross_entropy(x, y, options);
+    EXPECT_EQ(each.shape(), Shape{4});
+    EXPECT_EQ(each.spec().placement(0), Partial());
+    // log(sum exp) less the target's logit.
+    const double want[] = {std::log(4 + std::exp(1) + std::exp(2) + std::exp(3)) - 3,
+                           std::log(5 + std::exp(1) + std::exp(2)) - 2, 0,
+                           std::log(4 + std::exp(1) + 2 * std::exp(2)) - 2};
+    const std::vector<float> got = whole(each);
+    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(got[i], want[i], 1e-6) << i;
+    // The gradient of the mean.
+    sum(mul(each, 1.0 / 3)).backward();
+    expect_gradient(x);
+  });
+}
+
 TEST(CrossEntropy, OfABatchThatIsCutIsPartialWithoutAMessage) {
   run_ranks(3, [](comm::Comm& comm) {
     const DeviceMesh mesh(comm, {{"dp", 3}});

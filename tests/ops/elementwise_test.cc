@@ -67,6 +67,60 @@ TEST(NonlinearOps, RefuseAPartialOrResolveItUnderAuto) {
 }
 
 // pytorch#147180, pytorch#153603: a scalar argument is no part of what is cached.
+TEST(Clamp, RefusesAPartialOrResolvesItUnderAuto) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"dp", 2}});
+    const DTensor x = partial({{70}, {74}}, {}, mesh);
+    EXPECT_THAT(placement_error([&] { clamp(x, {.max = 2.0}); }),
+                HasSubstr("redistribute(a, {Replicate()})"));
+    const PolicyScope policy(RedistributePolicy::kAuto);
+    const DTensor y = clamp(x, {.max = 2.0});
+    EXPECT_TRUE(y.spec().is_replicated());
+    EXPECT_THAT(piece(y), ElementsAre(2));
+  });
+}
+
+TEST(Clamp, WantsAnOrderedRange) {
+  const DTensor x(counted({4}));
+  EXPECT_THAT(piece(clamp(x, {.min = 1.0})), ElementsAre(1, 1, 2, 3));
+  EXPECT_THAT(piece(clamp(x, {.min = 1.0, .max = 2.0})), ElementsAre(1, 1, 2, 2));
+  EXPECT_THROW(clamp(x, {.min = 2.0, .max = 1.0}), ArgumentError);
+}
+
+// pytorch#147180, pytorch#153603: a comparison sees values, not parts.
+TEST(Compare, RefusesAPartialOrResolvesItUnderAuto) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"dp", 2}});
+    const DTensor x = partial({{1}, {2}}, {1}, mesh);
+    const DTensor down = mul(x, -5.0);
+    const DTensor up = mul(x, 2.0);
+    EXPECT_EQ(up.spec().placement(0), Partial());
+    EXPECT_THAT(placement_error([&] { eq(down, up); }), HasSubstr("redistribute("));
+    EXPECT_THAT(placement_error([&] { gt(x, 2.5); }), HasSubstr("redistribute("));
+    const PolicyScope policy(RedistributePolicy::kAuto);
+    const DTensor same = eq(down, up);
+    EXPECT_EQ(same.dtype(), DType::kBool);
+    EXPECT_EQ(same.local_tensor().to_vector<bool>(), std::vector<bool>{false});
+    EXPECT_EQ(gt(x, 2.5).local_tensor().to_vector<bool>(), std::vector<bool>{true});
+  });
+}
+
+TEST(Where, OfAPartialCountsANumberOnce) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"dp", 2}});
+    const DTensor x = partial({{1, 2, 3}, {10, 20, 30}}, {3}, mesh);
+    const DTensor mask = replicate(DTensor(ids({0, 1, 0}, {3})), mesh);
+    const DTensor y = masked_fill(x, mask, 7.0);
+    EXPECT_EQ(y.spec().placement(0), Partial());
+    EXPECT_EQ(moved_bytes(), 0);
+    EXPECT_THAT(whole(y), ElementsAre(11, 7, 33));
+    EXPECT_THAT(whole(where(mask, 7.0, x)), ElementsAre(11, 7, 33));
+    EXPECT_THAT(whole(div(x, 2.0)), ElementsAre(5.5F, 11, 16.5F));
+    EXPECT_THAT(placement_error([&] { div(2.0, x); }), HasSubstr("redistribute("));
+    EXPECT_THAT(placement_error([&] { where(x, 1.0, x); }), HasSubstr("redistribute("));
+  });
+}
+
 TEST(Scale, OfTwoFactorsGivesTwoResults) {
   run_ranks(2, [](comm::Comm& comm) {
     const DeviceMesh mesh(comm, {{"dp", 2}});

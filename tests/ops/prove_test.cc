@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
                  },
                  true},
         Mutation{"ReluLinear", "relu", [](Rule& r) { r.linear = {{0}}; }, true},
-        Mutation{"NormOverACutDim", "rms_norm", [](Rule& r) { r.uncut.clear(); }, true},
+        Mutation{"ArgmaxOverACutDim", "argmax", [](Rule& r) { r.uncut.clear(); }, true},
         Mutation{"NormBatchUncut", "rms_norm", [](Rule& r) { r.uncut += "i"; }},
         Mutation{"AttentionOverKeyShards", "attention", [](Rule& r) { std::erase(r.uncut, 's'); },
                  true},

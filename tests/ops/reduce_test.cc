@@ -124,6 +124,63 @@ TEST(Mean, OfAnUnevenBatchHasTheGradientOfOneRank) {
   });
 }
 
+TEST(Reduction, KeepsADimWithSizeOneWhereAsked) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"dp", 2}});
+    const DTensor x = leaf(counted({3, 2}), mesh, {Shard(0)});
+    const DTensor columns = sum(x, {0}, KeepDims::kYes);
+    EXPECT_EQ(columns.shape(), (Shape{1, 2}));
+    EXPECT_EQ(columns.spec().placement(0), Partial());
+    EXPECT_THAT(whole(columns), ElementsAre(6, 9));
+    const DTensor rows = mean(x, {-1}, KeepDims::kYes);
+    EXPECT_EQ(rows.shape(), (Shape{3, 1}));
+    EXPECT_EQ(rows.spec().placement(0), Shard(0));
+    EXPECT_THAT(whole(rows), ElementsAre(0.5F, 2.5F, 4.5F));
+    sum(mul(x, rows)).backward();
+    // d/dx of sum(x mean(x)): twice the mean.
+    EXPECT_THAT(whole(x.grad()), ElementsAre(1, 1, 5, 5, 9, 9));
+  });
+}
+
+TEST(Prod, OverACutDimIsPartialAndZerosHaveAGradient) {
+  run_ranks(4, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"dp", 4}});
+    const DTensor y = prod(distribute(floats({2, 3, -4}, {3}), mesh, {Shard(0)}));
+    EXPECT_EQ(y.spec().placement(0), Partial(PartialOp::kProd));
+    EXPECT_EQ(piece(y)[0], comm.rank() == 0   ? 2.0F
+                           : comm.rank() == 1 ? 3.0F
+                           : comm.rank() == 2 ? -4.0F
+                                              : 1.0F);
+    EXPECT_THAT(whole(y), ElementsAre(-24));
+  });
+  DTensor x(floats({2, 0, 5, 0, 0, 3}, {2, 3}));
+  x.set_requires_grad(true);
+  sum(prod(x, {1})).backward();
+  EXPECT_THAT(piece(x.grad()), ElementsAre(0, 10, 0, 0, 0, 0));
+}
+
+TEST(Flags, OfEmptyRanksAreTheIdentity) {
+  run_ranks(4, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"dp", 4}});
+    const auto flags = [&](const Tensor& t) { return distribute(t, mesh, {Shard(0)}); };
+    const auto value = [](const DTensor& t) -> bool { return full(t).to_vector<bool>()[0]; };
+    const DTensor none = flags(floats({0, 0, 0}, {3}));
+    const DTensor one = flags(floats({0, 0.5F, 0}, {3}));
+    const DTensor every = flags(floats({1, NAN, -2}, {3}));
+    EXPECT_EQ(any(one).dtype(), DType::kBool);
+    EXPECT_EQ(any(one).spec().placement(0), Partial(PartialOp::kMax));
+    EXPECT_EQ(all(one).spec().placement(0), Partial(PartialOp::kMin));
+    EXPECT_FALSE(value(any(none)));
+    EXPECT_TRUE(value(any(one)));
+    EXPECT_FALSE(value(all(one)));
+    EXPECT_TRUE(value(all(every)));
+    EXPECT_EQ(count_nonzero(every).item(), 3.0);
+    EXPECT_EQ(count_nonzero(one).spec().placement(0), Partial());
+  });
+  EXPECT_FALSE(any(DTensor(floats({}, {0}))).local_tensor().to_vector<bool>()[0]);
+  EXPECT_TRUE(all(DTensor(floats({}, {0}))).local_tensor().to_vector<bool>()[0]);
+}
+
 TEST(Reduction, RefusesADimThatIsNotThereOrTwice) {
   const DTensor x(counted({2, 3}));
   EXPECT_THROW(sum(x, {2}), ArgumentError);

@@ -171,5 +171,15 @@ TEST(ReduceMore, WrongDimsAreErrors) {
   EXPECT_THROW(cpu::sum(Tensor::zeros({2}, DType::kBool)), ArgumentError);
 }
 
+TEST(Reduce, ProductsOfFloatsAndIntegers) {
+  const Tensor x = Tensor::of<float>({1, 2, 3, 4, 0.5F, -1}, {2, 3});
+  const std::vector<int> columns = {0};
+  expect_close(cpu::prod(x), {-12}, 0, 0);
+  expect_close(cpu::prod(strided(x), columns), {4, 1, -3}, 0, 0);
+  expect_close(cpu::prod(x.to(DType::kFloat16), columns), {4, 1, -3}, 0, 0);
+  expect_close(cpu::prod(x.to(DType::kInt64)), {0}, 0, 0);
+  expect_close(cpu::prod(Tensor::zeros({0, 2}), columns), {1, 1}, 0, 0);
+}
+
 }  // namespace
 }  // namespace dtensor

@@ -1,0 +1,39 @@
+#include "dtensor/ops/arg_extreme.h"
+
+#include <string>
+#include <vector>
+
+#include "dtensor/ops/cpu/along_dims.h"
+#include "dtensor/ops/dispatch.h"
+#include "dtensor/ops/reduction.h"
+
+namespace dtensor {
+namespace {
+
+using Local = Tensor (*)(const Tensor&, std::span<const int>);
+
+DTensor run(const char* op, Local local, const DTensor& a, std::optional<int> dim, KeepDims keep,
+            CallSite site) {
+  const ops::Reduction r = ops::reduction_of(op, a, dim ? Dims{*dim} : Dims{}, keep);
+  if (r.count == 0) {
+    throw ArgumentError(std::string(op) + ": " + to_string(a.shape()) +
+                        " has no element to choose from");
+  }
+  Rule rule = r.rule(op);
+  rule.uncut = r.reduced;
+  const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
+    return std::vector<Tensor>{ops::finished(local(in[0], r.dims), r, in[0].shape())};
+  };
+  return ops::run1({.rule = rule, .kernel = kernel, .dtype = DType::kInt64, .site = site}, {a});
+}
+
+}  // namespace
+
+DTensor argmax(const DTensor& a, std::optional<int> dim, KeepDims keep, CallSite site) {
+  return run("argmax", cpu::argmax, a, dim, keep, site);
+}
+DTensor argmin(const DTensor& a, std::optional<int> dim, KeepDims keep, CallSite site) {
+  return run("argmin", cpu::argmin, a, dim, keep, site);
+}
+
+}  // namespace dtensor

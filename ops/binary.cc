@@ -1,0 +1,245 @@
+#include "dtensor/ops/binary.h"
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "dtensor/ops/broadcast.h"
+#include "dtensor/ops/cpu/binary.h"
+#include "dtensor/ops/dispatch.h"
+#include "dtensor/ops/unary.h"
+#include "dtensor/ops/view.h"
+
+namespace dtensor {
+namespace {
+
+using cpu::BinaryOp;
+using cpu::Side;
+
+using LinearSets = std::vector<std::vector<int>>;
+
+DTensor run(BinaryOp op, const DTensor& a, const DTensor& b, const LinearSets& linear,
+            const ops::MakeBackward& backward, CallSite site) {
+  const char* name = cpu::info_of(op).name;
+  ops::check_same_dtype(name, {a, b});
+  cpu::check_dtype(op, a.dtype());
+  const std::array<DTensor, 2> inputs = {a, b};
+  const Rule rule = ops::broadcast_rule(name, inputs, linear, {"a", "b"});
+  const ops::Kernel kernel = [op](const ops::KernelInfo&, std::span<const Tensor> in) {
+    return std::vector<Tensor>{cpu::binary(op, in[0], in[1])};
+  };
+  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site}, {a, b});
+}
+
+// g times the slope on one side; of the common shape.
+DTensor gradient(BinaryOp op, Side side, const DTensor& g, const DTensor& a, const DTensor& b) {
+  const std::array<DTensor, 3> inputs = {g, a, b};
+  const LinearSets linear = op == BinaryOp::kDiv ? LinearSets{{0}, {1}} : LinearSets{{0}};
+  const Rule rule = ops::broadcast_rule(std::string(cpu::info_of(op).name) + "_backward", inputs,
+                                        linear, {"g", "a", "b"});
+  const ops::Kernel kernel = [op, side](const ops::KernelInfo&, std::span<const Tensor> in) {
+    return std::vector<Tensor>{cpu::binary_backward(op, side, in[0], in[1], in[2])};
+  };
+  return ops::run1({.rule = rule, .kernel = kernel}, {g, a, b});
+}
+
+// What the gradients of an op take from its inputs.
+struct Wants {
+  bool a = false;
+  bool b = false;
+  Shape to_a;
+  Shape to_b;
+  explicit Wants(std::span<const DTensor> in)
+      : a(in[0].requires_grad()),
+        b(in[1].requires_grad()),
+        to_a(in[0].shape()),
+        to_b(in[1].shape()) {}
+};
+
+using Gradient = DTensor (*)(BinaryOp, const DTensor& g, const DTensor& a, const DTensor& b);
+
+DTensor slope_in_a(BinaryOp op, const DTensor& g, const DTensor& a, const DTensor& b) {
+  return gradient(op, Side::kA, g, a, b);
+}
+DTensor slope_in_b(BinaryOp op, const DTensor& g, const DTensor& a, const DTensor& b) {
+  return gradient(op, Side::kB, g, a, b);
+}
+DTensor whole(BinaryOp /*op*/, const DTensor& g, const DTensor& /*a*/, const DTensor& /*b*/) {
+  return g;
+}
+DTensor quotient(BinaryOp /*op*/, const DTensor& g, const DTensor& /*a*/, const DTensor& b) {
+  return div(g, b);
+}
+
+// Saves what the wanted gradients need.
+ops::MakeBackward backward_of(BinaryOp op, Gradient da, Gradient db) {
+  return [=](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
+    const char* name = cpu::info_of(op).name;
+    const Wants wants(in);
+    const bool needs_a = wants.b || (da != quotient && da != whole);
+    return [=, a = needs_a ? Saved(in[0], name) : Saved(),
+            b = Saved(in[1], name)](std::span<const DTensor> g) {
+      std::vector<DTensor> grads(2);
+      const DTensor value = needs_a ? a.value() : DTensor();
+      if (wants.a) grads[0] = sum_to(da(op, g[0], value, b.value()), wants.to_a);
+      if (wants.b) grads[1] = sum_to(db(op, g[0], value, b.value()), wants.to_b);
+      return grads;
+    };
+  };
+}
+
+ops::MakeBackward add_backward(double sign_of_b) {
+  return [sign_of_b](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
+    return [sign_of_b, wants = Wants(in)](std::span<const DTensor> g) {
+      std::vector<DTensor> grads(2);
+      if (wants.a) grads[0] = sum_to(g[0], wants.to_a);
+      if (wants.b) grads[1] = sum_to(sign_of_b < 0 ? neg(g[0]) : g[0], wants.to_b);
+      return grads;
+    };
+  };
+}
+
+// Only what is needed is saved.
+ops::MakeBackward mul_backward() {
+  return [](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
+    const Wants wants(in);
+    return [wants, a = wants.b ? Saved(in[0], "mul") : Saved(),
+            b = wants.a ? Saved(in[1], "mul") : Saved()](std::span<const DTensor> g) {
+      std::vector<DTensor> grads(2);
+      if (wants.a) grads[0] = sum_to(mul(g[0], b.value()), wants.to_a);
+      if (wants.b) grads[1] = sum_to(mul(g[0], a.value()), wants.to_b);
+      return grads;
+    };
+  };
+}
+
+// ---- One operand a number
+enum class Number : uint8_t { kFirst, kSecond };
+
+struct NumberCall {
+  BinaryOp op;
+  Number where;
+  double number;
+  std::string_view name;  // of the rule
+  bool linear = false;    // then the adjoint is the op itself
+};
+
+Tensor run_kernel(const NumberCall& c, const Tensor& x) {
+  return c.where == Number::kFirst ? cpu::binary(c.op, c.number, x)
+                                   : cpu::binary(c.op, x, c.number);
+}
+
+DTensor number_gradient(const NumberCall& c, const DTensor& g, const DTensor& x) {
+  const std::string l = ops::letters_of(x.ndim());
+  const Rule rule{.op = std::string(c.name) + "_backward",
+                  .letters = l + "," + l + "->" + l,
+                  .linear = {{0}},
+                  .names = {"g", "x"}};
+  const ops::Kernel kernel = [c](const ops::KernelInfo&, std::span<const Tensor> in) {
+    const Tensor number = Tensor::full({}, c.number, in[1].dtype());
+    const bool first = c.where == Number::kFirst;
+    return std::vector<Tensor>{cpu::binary_backward(
+        c.op, first ? Side::kB : Side::kA, in[0], first ? number : in[1], first ? in[1] : number)};
+  };
+  return ops::run1({.rule = rule, .kernel = kernel}, {g, x});
+}
+
+DTensor run_number(const NumberCall& c, const DTensor& x, CallSite site) {
+  ops::check_number(c.name, x, c.number);
+  cpu::check_dtype(c.op, x.dtype());
+  const Rule rule = ops::pointwise_rule(c.name, x, c.linear);
+  const ops::Kernel kernel = [c](const ops::KernelInfo&, std::span<const Tensor> in) {
+    return std::vector<Tensor>{run_kernel(c, in[0])};
+  };
+  const auto backward = [c](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
+    if (c.linear) {
+      return
+          [c](std::span<const DTensor> g) { return std::vector<DTensor>{run_number(c, g[0], {})}; };
+    }
+    return [c, x = Saved(in[0], c.name)](std::span<const DTensor> g) {
+      return std::vector<DTensor>{number_gradient(c, g[0], x.value())};
+    };
+  };
+  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site}, {x});
+}
+
+}  // namespace
+
+DTensor add(const DTensor& a, const DTensor& b, CallSite site) {
+  return run(BinaryOp::kAdd, a, b, {{0, 1}}, add_backward(1.0), site);
+}
+DTensor add(const DTensor& a, double b, CallSite site) {
+  return add(a, ops::scalar_like("add", a, b), site);
+}
+DTensor sub(const DTensor& a, const DTensor& b, CallSite site) {
+  return run(BinaryOp::kSub, a, b, {{0, 1}}, add_backward(-1.0), site);
+}
+DTensor sub(const DTensor& a, double b, CallSite site) {
+  return sub(a, ops::scalar_like("sub", a, b), site);
+}
+DTensor sub(double a, const DTensor& b, CallSite site) {
+  return sub(ops::scalar_like("sub", b, a), b, site);
+}
+DTensor lerp(const DTensor& a, const DTensor& b, double weight, CallSite site) {
+  return add(mul(a, 1 - weight, site), mul(b, weight, site), site);
+}
+
+DTensor mul(const DTensor& a, const DTensor& b, CallSite site) {
+  return run(BinaryOp::kMul, a, b, {{0}, {1}}, mul_backward(), site);
+}
+DTensor mul(const DTensor& a, double b, CallSite site) {
+  return run_number({BinaryOp::kMul, Number::kSecond, b, "scale", true}, a, site);
+}
+DTensor div(const DTensor& a, const DTensor& b, CallSite site) {
+  const ops::MakeBackward backward = backward_of(BinaryOp::kDiv, quotient, slope_in_b);
+  return run(BinaryOp::kDiv, a, b, {{0}}, backward, site);
+}
+DTensor div(const DTensor& a, double b, CallSite site) {
+  return run_number({BinaryOp::kDiv, Number::kSecond, b, "div", true}, a, site);
+}
+DTensor div(double a, const DTensor& b, CallSite site) {
+  return run_number({BinaryOp::kDiv, Number::kFirst, a, "div_number"}, b, site);
+}
+
+DTensor pow(const DTensor& a, const DTensor& b, CallSite site) {
+  const ops::MakeBackward backward = backward_of(BinaryOp::kPow, slope_in_a, slope_in_b);
+  return run(BinaryOp::kPow, a, b, {}, backward, site);
+}
+DTensor pow(const DTensor& a, double b, CallSite site) {
+  return run_number({BinaryOp::kPow, Number::kSecond, b, "pow"}, a, site);
+}
+DTensor pow(double a, const DTensor& b, CallSite site) {
+  return run_number({BinaryOp::kPow, Number::kFirst, a, "pow_number"}, b, site);
+}
+DTensor atan2(const DTensor& a, const DTensor& b, CallSite site) {
+  const ops::MakeBackward backward = backward_of(BinaryOp::kAtan2, slope_in_a, slope_in_b);
+  return run(BinaryOp::kAtan2, a, b, {}, backward, site);
+}
+
+DTensor maximum(const DTensor& a, const DTensor& b, CallSite site) {
+  const ops::MakeBackward backward = backward_of(BinaryOp::kMaximum, slope_in_a, slope_in_b);
+  return run(BinaryOp::kMaximum, a, b, {}, backward, site);
+}
+DTensor maximum(const DTensor& a, double b, CallSite site) {
+  return run_number({BinaryOp::kMaximum, Number::kSecond, b, "maximum"}, a, site);
+}
+DTensor minimum(const DTensor& a, const DTensor& b, CallSite site) {
+  const ops::MakeBackward backward = backward_of(BinaryOp::kMinimum, slope_in_a, slope_in_b);
+  return run(BinaryOp::kMinimum, a, b, {}, backward, site);
+}
+DTensor minimum(const DTensor& a, double b, CallSite site) {
+  return run_number({BinaryOp::kMinimum, Number::kSecond, b, "minimum"}, a, site);
+}
+
+DTensor remainder(const DTensor& a, const DTensor& b, CallSite site) {
+  const ops::MakeBackward backward = backward_of(BinaryOp::kRemainder, whole, slope_in_b);
+  return run(BinaryOp::kRemainder, a, b, {}, backward, site);
+}
+DTensor remainder(const DTensor& a, double b, CallSite site) {
+  if (a.defined() && !is_floating(a.dtype()) && b == 0) {
+    throw ArgumentError("remainder: b is 0");
+  }
+  return run_number({BinaryOp::kRemainder, Number::kSecond, b, "remainder"}, a, site);
+}
+
+}  // namespace dtensor

@@ -1,0 +1,54 @@
+#include "dtensor/ops/broadcast.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "dtensor/ops/cpu/binary.h"
+#include "dtensor/ops/dispatch.h"
+
+namespace dtensor::ops {
+
+Rule broadcast_rule(std::string_view op, std::span<const DTensor> inputs,
+                    std::vector<std::vector<int>> linear, std::vector<std::string_view> names) {
+  Shape shape;
+  for (const DTensor& x : inputs) shape = cpu::broadcast_shape(shape, x.shape());
+  const std::string out = letters_of(shape.ndim());
+  Rule rule{
+      .op = std::string(op), .letters = {}, .linear = std::move(linear), .names = std::move(names)};
+  for (const DTensor& x : inputs) {
+    if (!rule.letters.empty() || &x != inputs.data()) rule.letters += ",";
+    for (int d = 0; d < x.ndim(); ++d) {
+      const int at = shape.ndim() - x.ndim() + d;
+      char letter = out[static_cast<size_t>(at)];
+      if (x.size(d) != shape[at]) {
+        letter = static_cast<char>(letter - 'a' + 'A');
+        if (rule.uncut.find(letter) == std::string::npos) rule.uncut += letter;
+      }
+      rule.letters += letter;
+    }
+  }
+  rule.letters += "->" + out;
+  return rule;
+}
+
+Rule pointwise_rule(std::string_view op, const DTensor& a, bool linear) {
+  const std::string l = letters_of(a.ndim());
+  Rule rule{.op = std::string(op), .letters = l + "->" + l};
+  if (linear) rule.linear = {{0}};
+  return rule;
+}
+
+void check_number(std::string_view op, const DTensor& a, double number) {
+  if (!a.defined()) throw ArgumentError(std::string(op) + ": an operand is an empty handle");
+  if (is_floating(a.dtype()) || number == std::floor(number)) return;
+  throw ArgumentError(std::string(op) + ": " + std::to_string(number) + " and a tensor of " +
+                      std::string(name_of(a.dtype())) + "; cast it first");
+}
+
+DTensor scalar_like(std::string_view op, const DTensor& a, double number) {
+  check_number(op, a, number);
+  return DTensor(Tensor::full({}, number, a.dtype()));
+}
+
+}  // namespace dtensor::ops

@@ -1,0 +1,193 @@
+#include "dtensor/ops/layer_norm.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dtensor/ops/binary.h"
+#include "dtensor/ops/cpu/binary.h"
+#include "dtensor/ops/cpu/half.h"
+#include "dtensor/ops/cpu/layer_norm.h"
+#include "dtensor/ops/dispatch.h"
+#include "dtensor/ops/rank_reduction.h"
+#include "dtensor/ops/view.h"
+
+namespace dtensor {
+namespace {
+
+// What forward leaves for backward, of this rank's piece.
+struct State {
+  std::string l;  // letters of the rows
+  int64_t n = 0;  // global length of a row
+  bool cut = false;
+  cpu::RowStats stats;
+};
+
+struct Wants {
+  bool x = false;
+  bool w = false;
+  bool b = false;
+};
+
+Rule norm_rule(std::string op, std::string letters, std::vector<std::vector<int>> linear,
+               std::vector<std::string_view> names) {
+  return Rule{.op = std::move(op),
+              .letters = std::move(letters),
+              .linear = std::move(linear),
+              .communicating = "h",
+              .ask = "{.sharded_dims = true}",
+              .names = std::move(names)};
+}
+
+cpu::RowStats stats_of(const Tensor& x, const DTensor& whole, const std::string& l, double eps,
+                       const MoveOptions& asked) {
+  if (whole.spec().levels(whole.ndim() - 1).empty()) return cpu::row_stats(x, eps);
+  const int64_t n = whole.size(-1);
+  const ops::RankReduction over{l + "h->" + l, PartialOp::kSum, asked};
+  cpu::RowStats stats;
+  stats.mean =
+      cpu::scale(ops::reduce_over_ranks(cpu::row_sums(x), whole, over), 1 / static_cast<double>(n));
+  stats.inverse = cpu::inverse_root(
+      ops::reduce_over_ranks(cpu::row_squares(x, stats.mean), whole, over), n, eps);
+  return stats;
+}
+
+DTensor gradient_of_x(const State& state, const DTensor& g, const DTensor& x, const DTensor& w) {
+  const std::string& l = state.l;
+  const bool weighted = w.defined();
+  const Rule rule = norm_rule(
+      "layer_norm_dx", l + "h," + l + (weighted ? "h,h->" : "h->") + l + "h",
+      weighted ? std::vector<std::vector<int>>{{0}, {2}} : std::vector<std::vector<int>>{{0}},
+      {"g", "x", "w"});
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+    const Tensor mine_g = cpu::f16_as_f32(in[0]).to(cpu::f16_as_f32(in[1]).dtype());
+    const Tensor mine_x = cpu::f16_as_f32(in[1]);
+    const Tensor weight = weighted ? in[2] : Tensor();
+    cpu::RowSums sums = cpu::layer_norm_sums(mine_g, mine_x, state.stats, weight);
+    if (state.cut) {
+      const MoveOptions asked{.op = "layer_norm", .cause = Cause::kAdjoint, .of = "layer_norm"};
+      const std::vector<Tensor> whole = ops::reduce_over_ranks(
+          {sums.v, sums.vu}, info.input(1), {l + "h->" + l, PartialOp::kSum, asked});
+      sums = {whole[0], whole[1]};
+    }
+    const Tensor dx = cpu::layer_norm_dx(mine_g, mine_x, state.stats, weight, sums, state.n);
+    return std::vector<Tensor>{dx.to(in[1].dtype())};
+  };
+  const ops::OpCall call{
+      .rule = rule, .kernel = kernel, .allow_communicating = true, .dtype = x.dtype()};
+  return weighted ? ops::run1(call, {g, x, w}) : ops::run1(call, {g, x});
+}
+
+// dw and db: both are linear in g, and nothing is sent.
+std::vector<DTensor> gradients_of_weights(const State& state, const DTensor& g, const DTensor& x,
+                                          DType dtype) {
+  const std::string& l = state.l;
+  const Rule rule{.op = "layer_norm_dw",
+                  .letters = l + "h," + l + "h->h,h",
+                  .linear = {{0}},
+                  .names = {"g", "x"}};
+  const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
+    const Tensor mine_x = cpu::f16_as_f32(in[1]);
+    const cpu::LayerNormGrads grads =
+        cpu::layer_norm_dw(cpu::f16_as_f32(in[0]).to(mine_x.dtype()), mine_x, state.stats);
+    return std::vector<Tensor>{grads.dw.to(dtype), grads.db.to(dtype)};
+  };
+  return ops::run({.rule = rule, .kernel = kernel, .dtype = dtype}, std::vector<DTensor>{g, x});
+}
+
+BackwardFn backward_of(const std::shared_ptr<State>& state, std::span<const DTensor> in) {
+  state->cut = !in[0].spec().levels(in[0].ndim() - 1).empty();
+  const bool has_w = in.size() > 1;
+  const Wants wants{in[0].requires_grad(), has_w && in[1].requires_grad(),
+                    in.size() > 2 && in[2].requires_grad()};
+  return [state, wants, inputs = in.size(), x = Saved(in[0], "layer_norm"),
+          w = has_w ? Saved(in[1], "layer_norm") : Saved(),
+          dtype = has_w ? in[1].dtype() : DType::kFloat32](std::span<const DTensor> g) {
+    std::vector<DTensor> grads(inputs);
+    const DTensor weight = inputs > 1 ? w.value() : DTensor();
+    if (wants.x) grads[0] = gradient_of_x(*state, g[0], x.value(), weight);
+    if (!wants.w && !wants.b) return grads;
+    const std::vector<DTensor> both = gradients_of_weights(*state, g[0], x.value(), dtype);
+    if (wants.w) grads[1] = both[0];
+    if (wants.b) grads[2] = both[1];
+    return grads;
+  };
+}
+
+DTensor run(const std::vector<DTensor>& inputs, const LayerNormOptions& options, CallSite site) {
+  const DTensor& x = inputs[0];
+  for (const DTensor& t : inputs) ops::check_floating("layer_norm", t);
+  if (x.ndim() < 1) throw ArgumentError("layer_norm takes x [...,h], got a scalar");
+  const std::string l = ops::letters_of(x.ndim() - 1, 'i');
+  std::string letters = l + "h";
+  std::vector<int> weights;
+  for (size_t i = 1; i < inputs.size(); ++i) {
+    letters += ",h";
+    weights.push_back(static_cast<int>(i));
+  }
+  std::vector<std::vector<int>> linear;
+  if (!weights.empty()) linear.push_back(weights);
+  const Rule rule = norm_rule("layer_norm", letters + "->" + l + "h", linear, {"x", "w", "b"});
+
+  const auto state = std::make_shared<State>();
+  state->l = l;
+  state->n = x.size(-1);
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+    const Tensor mine = cpu::f16_as_f32(in[0]);
+    const DTensor& whole = info.input(0);
+    state->cut = !whole.spec().levels(whole.ndim() - 1).empty();
+    state->stats = stats_of(mine, whole, l, options.eps, {.op = "layer_norm", .site = site});
+    const Tensor y = cpu::layer_norm(mine, state->stats, in.size() > 1 ? in[1] : Tensor(),
+                                     in.size() > 2 ? in[2] : Tensor());
+    return std::vector<Tensor>{y.to(in[0].dtype())};
+  };
+  const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) {
+    return backward_of(state, in);
+  };
+  return ops::run({.rule = rule,
+                   .kernel = kernel,
+                   .backward = backward,
+                   .allow_communicating = options.sharded_dims,
+                   .site = site},
+                  inputs)
+      .front();
+}
+
+}  // namespace
+
+DTensor layer_norm(const DTensor& x, const DTensor& w, const DTensor& b,
+                   const LayerNormOptions& options, CallSite site) {
+  std::vector<DTensor> inputs = {x};
+  if (w.defined()) inputs.push_back(w);
+  if (b.defined()) {
+    if (!w.defined()) throw ArgumentError("layer_norm: b without w");
+    inputs.push_back(b);
+  }
+  return run(inputs, options, site);
+}
+DTensor layer_norm(const DTensor& x, const LayerNormOptions& options, CallSite site) {
+  return run({x}, options, site);
+}
+
+DTensor group_norm(const DTensor& x, const DTensor& w, const DTensor& b,
+                   const GroupNormOptions& options, CallSite site) {
+  ops::check_floating("group_norm", x);
+  if (x.ndim() < 2 || options.groups < 1 || x.size(1) % options.groups != 0) {
+    throw ArgumentError("group_norm takes x [n,c,...] with c a multiple of the groups, got " +
+                        to_string(x.shape()) + " and " + std::to_string(options.groups));
+  }
+  int64_t behind = 1;
+  Shape of_channels{x.size(1)};
+  for (int d = 2; d < x.ndim(); ++d) {
+    behind *= x.size(d);
+    of_channels.push_back(1);
+  }
+  const Shape grouped{x.size(0), options.groups, x.size(1) / options.groups * behind};
+  DTensor y = layer_norm(reshape(x, grouped, site), {.eps = options.eps}, site);
+  y = reshape(y, x.shape(), site);
+  if (w.defined()) y = mul(y, reshape(w, of_channels, site), site);
+  if (b.defined()) y = add(y, reshape(b, of_channels, site), site);
+  return y;
+}
+
+}  // namespace dtensor

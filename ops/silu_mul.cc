@@ -1,0 +1,58 @@
+#include "dtensor/ops/silu_mul.h"
+
+#include <string>
+#include <utility>
+
+#include "dtensor/ops/binary.h"
+#include "dtensor/ops/cpu/elementwise.h"
+#include "dtensor/ops/dispatch.h"
+#include "dtensor/ops/unary.h"
+
+namespace dtensor {
+namespace {
+
+// Both gradients in one pass. A Partial b makes only da Partial, which one rule cannot say of two
+// outputs: then each is an op of its own.
+std::vector<DTensor> silu_mul_gradients(const DTensor& g, const DTensor& a, const DTensor& b) {
+  const std::string l = ops::letters_of(a.ndim());
+  const std::string in = l + "," + l + "," + l + "->" + l;
+  if (!b.spec().has_partial()) {
+    const Rule rule{.op = "silu_mul_backward",
+                    .letters = in + "," + l,
+                    .linear = {{0}},
+                    .names = {"g", "a", "b"}};
+    const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
+      cpu::SiluMulGrads grads = cpu::silu_mul_backward(in[0], in[1], in[2]);
+      return std::vector<Tensor>{std::move(grads.da), std::move(grads.db)};
+    };
+    return ops::run({.rule = rule, .kernel = kernel}, std::vector<DTensor>{g, a, b});
+  }
+  const Rule rule{
+      .op = "silu_mul_da", .letters = in, .linear = {{0}, {2}}, .names = {"g", "a", "b"}};
+  const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
+    return std::vector<Tensor>{cpu::silu_mul_backward(in[0], in[1], in[2]).da};
+  };
+  return {ops::run1({.rule = rule, .kernel = kernel}, {g, a, b}), mul(g, silu(a))};
+}
+
+}  // namespace
+
+DTensor silu_mul(const DTensor& a, const DTensor& b, CallSite site) {
+  ops::check_same_dtype("silu_mul", {a, b});
+  ops::check_floating("silu_mul", a);
+  const std::string l = ops::letters_of(a.ndim());
+  const Rule rule{
+      .op = "silu_mul", .letters = l + "," + l + "->" + l, .linear = {{1}}, .names = {"a", "b"}};
+  const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
+    return std::vector<Tensor>{cpu::silu_mul(in[0], in[1])};
+  };
+  const auto backward = [](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
+    return
+        [a = Saved(in[0], "silu_mul"), b = Saved(in[1], "silu_mul")](std::span<const DTensor> g) {
+          return silu_mul_gradients(g[0], a.value(), b.value());
+        };
+  };
+  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site}, {a, b});
+}
+
+}  // namespace dtensor

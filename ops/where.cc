@@ -1,0 +1,46 @@
+#include "dtensor/ops/where.h"
+
+#include <array>
+#include <vector>
+
+#include "dtensor/ops/broadcast.h"
+#include "dtensor/ops/cpu/binary.h"
+#include "dtensor/ops/dispatch.h"
+#include "dtensor/ops/view.h"
+
+namespace dtensor {
+
+DTensor where(const DTensor& condition, const DTensor& a, const DTensor& b, CallSite site) {
+  ops::check_same_dtype("where", {condition});
+  ops::check_same_dtype("where", {a, b});
+  const std::array<DTensor, 3> inputs = {condition, a, b};
+  const Rule rule = ops::broadcast_rule("where", inputs, {{1, 2}}, {"condition", "a", "b"});
+  const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
+    return std::vector<Tensor>{cpu::where(in[0], in[1], in[2])};
+  };
+  const auto backward = [](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
+    return [chosen = Saved(in[0], "where"), a = in[1].requires_grad(), b = in[2].requires_grad(),
+            to_a = in[1].shape(), to_b = in[2].shape()](std::span<const DTensor> g) {
+      std::vector<DTensor> grads(3);
+      if (a) grads[1] = sum_to(where(chosen.value(), g[0], 0.0), to_a);
+      if (b) grads[2] = sum_to(where(chosen.value(), 0.0, g[0]), to_b);
+      return grads;
+    };
+  };
+  return ops::run1(
+      {.rule = rule, .kernel = kernel, .backward = backward, .dtype = a.dtype(), .site = site},
+      {condition, a, b});
+}
+
+DTensor where(const DTensor& condition, const DTensor& a, double b, CallSite site) {
+  return where(condition, a, ops::scalar_like("where", a, b), site);
+}
+DTensor where(const DTensor& condition, double a, const DTensor& b, CallSite site) {
+  return where(condition, ops::scalar_like("where", b, a), b, site);
+}
+
+DTensor masked_fill(const DTensor& x, const DTensor& mask, double number, CallSite site) {
+  return where(mask, number, x, site);
+}
+
+}  // namespace dtensor
