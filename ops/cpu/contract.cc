@@ -1,6 +1,5 @@
 #include "dtensor/ops/cpu/contract.h"
 
-#include <array>
 #include <string>
 #include <vector>
 
@@ -13,9 +12,18 @@ bool has(std::string_view letters, char letter) {
   return letters.find(letter) != std::string_view::npos;
 }
 
-// t with its dims in the order of three groups of letters, each group one dim.
-Tensor grouped(const Tensor& t, std::string_view letters,
-               const std::array<std::string_view, 3>& groups) {
+// t as a stack of matrices: the batch's dims as they are, so that no strides are in the way, and
+// two groups of letters as a dim each. Of many dims the batch is one too.
+Tensor stacked(const Tensor& t, std::string_view letters, std::string_view batch,
+               std::string_view rows, std::string_view columns) {
+  std::vector<std::string_view> groups;
+  if (batch.size() + 2 > kMaxDims) {
+    groups.push_back(batch);
+  } else {
+    for (size_t i = 0; i < batch.size(); ++i) groups.push_back(batch.substr(i, 1));
+  }
+  groups.push_back(rows);
+  groups.push_back(columns);
   std::vector<int> order;
   Shape shape;
   for (const std::string_view group : groups) {
@@ -44,7 +52,7 @@ Tensor contract(const Tensor& a, const Tensor& b, const ContractLetters& l) {
     if (!has(l.a, letter)) columns += letter;
   }
   const Tensor c =
-      matmul(grouped(a, l.a, {batch, rows, inner}), grouped(b, l.b, {batch, inner, columns}));
+      matmul(stacked(a, l.a, batch, rows, inner), stacked(b, l.b, batch, inner, columns));
 
   const std::string found = batch + rows + columns;
   Shape shape;

@@ -56,6 +56,13 @@ TEST(Einsum, IsALoopOverAllLetters) {
   EXPECT_EQ(piece(einsum("ijk,jin->k", da, db)), outer_sum);
   // Strided and empty operands.
   EXPECT_EQ(piece(einsum("jik,jin->kn", DTensor(a.transpose(0, 1)), db)), both);
+  // Eight dims, seven of them in the batch.
+  const Tensor deep = numbers({1, 2, 1, 2, 1, 1, 1, 3});
+  std::vector<float> squares;
+  for (const float v : deep.to_vector<float>()) squares.push_back(v * v);
+  EXPECT_EQ(piece(einsum("abcdefgh,abcdefgh->abcdefgh", DTensor(deep), DTensor(deep))), squares);
+  EXPECT_EQ(piece(einsum("abcdefgh,abcdefgh->abcdefg", DTensor(deep), DTensor(deep))),
+            piece(sum(DTensor(floats(squares, deep.shape())), {-1})));
   const DTensor none(Tensor::zeros({3, 0}));
   EXPECT_EQ(piece(einsum("ik,kj->ij", none, DTensor(Tensor::zeros({0, 2})))),
             std::vector<float>(6, 0.0F));
