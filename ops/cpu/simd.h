@@ -234,7 +234,8 @@ template <int N>
 DTENSOR_INLINE Vec<float, N> sqrt(const Vec<float, N>& x) {
   using F = Vec<float, N>;
   using I = Vec<int32_t, N>;
-  F y = std::bit_cast<F>(0x5f375a86 - (std::bit_cast<I>(x) >> 1));
+  using U = Vec<uint32_t, N>;  // wraps for -0
+  F y = std::bit_cast<F>(U(0x5f375a86U - std::bit_cast<U>(I(std::bit_cast<I>(x) >> 1))));
   y = y * (1.5F - (0.5F * x * y) * y);
   y = y * (1.5F - (0.5F * x * y) * y);
   const F s = x * y;

@@ -66,12 +66,13 @@ template <class V>
 DTENSOR_INLINE V log_of(const V& x) {
   if constexpr (kIsFloat<V>) {
     using I = Vec<int32_t, kLanesIn<V>>;
+    using U = Vec<uint32_t, kLanesIn<V>>;  // wraps where x < 0, which is put right at the end
     const auto tiny = x < std::numeric_limits<float>::min();
     const V scaled = tiny ? x * 8388608.0F : x;  // 2^23
-    const I bits = std::bit_cast<I>(scaled);
-    const I e = (bits - 0x3f3504f3) >> 23;
+    const U bits = std::bit_cast<U>(scaled);
+    const I e = std::bit_cast<I>(U(bits - 0x3f3504f3U)) >> 23;
     const V n = __builtin_convertvector(e, V) - (tiny ? V{} + 23.0F : V{});
-    const V r = std::bit_cast<V>(bits - e * (1 << 23)) - 1.0F;
+    const V r = std::bit_cast<V>(U(bits - (std::bit_cast<U>(e) << 23))) - 1.0F;
     const V z = r * r;
     const V p = polynomial(r, 7.0376836292e-2F, -1.1514610310e-1F, 1.1676998740e-1F,
                            -1.2420140846e-1F, 1.4249322787e-1F, -1.6668057665e-1F, 2.0000714765e-1F,
