@@ -1,14 +1,22 @@
 #include "dtensor/base/allocator.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <functional>
 #include <iterator>
+#include <map>
 #include <mutex>
 #include <new>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
+#include "dtensor/base/inline_text.h"
+#include "dtensor/base/small_memory.h"
 
 namespace dtensor {
 namespace {
@@ -34,34 +42,36 @@ constexpr bool kKeeps = true;
 
 void free_block(void* data) noexcept { ::operator delete(data, kAlignment); }
 
-// Keeps freed blocks for requests of the same size. What is live and what is kept never exceed the
-// peak of what was live: the oldest blocks go first.
+// Of blocks that are large enough to matter when memory is out, what for they were asked.
+using OpName = InlineText<23>;
+
+// What is live and what is kept never exceed the peak of what was live: the oldest blocks go first.
 class HeapAllocator final : public Allocator {
  public:
+  explicit HeapAllocator(const AllocatorOptions& options) : options_(options) {}
   ~HeapAllocator() override { keep_at_most(0); }
 
   void* allocate(int64_t bytes) override {
-    const std::lock_guard lock(mutex_);
-    void* data = take_kept(bytes);
-    if (data == nullptr && bytes >= 0) {
-      keep_at_most(peak_ - live_ - bytes);
-      data = ::operator new(static_cast<size_t>(std::max<int64_t>(bytes, 1)), kAlignment,
-                            std::nothrow);
+    if (bytes < 0 || bytes > options_.most_bytes - live_.load(std::memory_order_relaxed)) {
+      out_of_memory(bytes);
     }
-    if (data == nullptr) {
-      throw Error("out of memory: asked for " + std::to_string(bytes) + " bytes with " +
-                  std::to_string(live_) + " live (peak " + std::to_string(peak_) + ")");
-    }
-    live_ += bytes;
-    peak_ = std::max(peak_, live_);
-    ++allocations_;
+    void* data = bytes <= kSmall ? small(bytes) : large(bytes);
+    if (data == nullptr) out_of_memory(bytes);
+    // Exact where one thread asks; threads that ask at one time may miss a higher peak between
+    // them.
+    const int64_t live = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    if (live > peak_.load(std::memory_order_relaxed)) peak_.store(live, std::memory_order_relaxed);
+    allocations_.fetch_add(1, std::memory_order_relaxed);
     return data;
   }
 
   void deallocate(void* data, int64_t bytes) noexcept override {
+    live_.fetch_sub(bytes, std::memory_order_relaxed);
+    if (bytes <= kSmall) return small_deallocate(data, static_cast<size_t>(bytes));
+    if (bytes < kSmallestKept) return free_block(data);
     const std::lock_guard lock(mutex_);
-    live_ -= bytes;
-    if (!kKeeps || bytes < kSmallestKept) return free_block(data);
+    in_use_.erase(data);
+    if (!kKeeps) return free_block(data);
     try {
       kept_.push_back({data, bytes});
       kept_bytes_ += bytes;
@@ -78,10 +88,81 @@ class HeapAllocator final : public Allocator {
   void reset_peak() override {
     const std::lock_guard lock(mutex_);
     keep_at_most(0);
-    peak_ = live_;
+    peak_ = live_.load();
   }
 
  private:
+  static constexpr int64_t kSmall = kMostSmallBytes;
+
+  static void* small(int64_t bytes) {
+    try {
+      return small_allocate(static_cast<size_t>(bytes));
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
+  }
+
+  static void* from_heap(int64_t bytes) {
+    return ::operator new(static_cast<size_t>(bytes), kAlignment, std::nothrow);
+  }
+
+  void* large(int64_t bytes) {
+    if (bytes < kSmallestKept) return from_heap(bytes);
+    const std::lock_guard lock(mutex_);
+    void* data = take_kept(bytes);
+    if (data == nullptr) {
+      keep_at_most(peak_ - live_ - bytes);
+      data = from_heap(bytes);
+    }
+    if (data == nullptr) {
+      keep_at_most(0);
+      data = from_heap(bytes);
+    }
+    if (data != nullptr) {
+      const std::string_view op = Context::current().slot<MemoryUser>().op;
+      in_use_[data] = {bytes, OpName(op.substr(0, 23))};
+    }
+    return data;
+  }
+
+  [[noreturn]] void out_of_memory(int64_t bytes) {
+    const int rank = Context::current().slot<MemoryUser>().rank;
+    const std::string_view op = Context::current().slot<MemoryUser>().op;
+    const std::lock_guard lock(mutex_);
+    std::string text = "out of memory on rank " + std::to_string(rank) + ": " +
+                       (op.empty() ? "" : std::string(op) + " ") + "asked for " +
+                       std::to_string(bytes) + " bytes with " + std::to_string(live_) +
+                       " live (peak " + std::to_string(peak_) + ")";
+    if (options_.most_bytes < std::numeric_limits<int64_t>::max()) {
+      text += ", of at most " + std::to_string(options_.most_bytes);
+    }
+    throw Error(text + holders_text());
+  }
+
+  // "; largest holders: matmul 4096 bytes in 2 blocks, ..."
+  std::string holders_text() const {
+    struct Holder {
+      int64_t bytes = 0;
+      int64_t blocks = 0;
+    };
+    std::map<std::string_view, Holder> by_op;
+    for (const auto& [data, use] : in_use_) {
+      Holder& holder = by_op[use.op.empty() ? std::string_view("no op") : use.op.view()];
+      holder.bytes += use.bytes;
+      ++holder.blocks;
+    }
+    std::vector<std::pair<std::string_view, Holder>> largest(by_op.begin(), by_op.end());
+    std::ranges::stable_sort(largest, std::greater(), [](const auto& h) { return h.second.bytes; });
+    if (largest.size() > 5) largest.resize(5);
+    std::string text;
+    for (const auto& [op, holder] : largest) {
+      text += (text.empty() ? "; largest holders: " : ", ") + std::string(op) + " " +
+              std::to_string(holder.bytes) + " bytes in " + std::to_string(holder.blocks) +
+              (holder.blocks == 1 ? " block" : " blocks");
+    }
+    return text;
+  }
+
   struct Block {
     void* data;
     int64_t bytes;
@@ -107,17 +188,26 @@ class HeapAllocator final : public Allocator {
     kept_.erase(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(gone));
   }
 
+  struct Use {
+    int64_t bytes = 0;
+    OpName op;
+  };
+
+  const AllocatorOptions options_;
+  std::atomic<int64_t> live_{0};
+  std::atomic<int64_t> peak_{0};
+  std::atomic<int64_t> allocations_{0};
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::vector<Block> kept_;  // oldest first
   int64_t kept_bytes_ = 0;
-  int64_t live_ = 0;
-  int64_t peak_ = 0;
-  int64_t allocations_ = 0;
+  std::unordered_map<const void*, Use> in_use_;  // of the sizes that are kept
 };
 
 }  // namespace
 
-std::shared_ptr<Allocator> make_heap_allocator() { return std::make_shared<HeapAllocator>(); }
+std::shared_ptr<Allocator> make_heap_allocator(const AllocatorOptions& options) {
+  return std::make_shared<HeapAllocator>(options);
+}
 
 }  // namespace dtensor

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "dtensor/base/allocator.h"
 #include "dtensor/base/context.h"
 
 namespace dtensor::comm {
@@ -19,6 +20,10 @@ Comm* root() {
   return comm == nullptr ? nullptr : *comm;
 }
 
-void set_root(const Comm& comm) { Context::current().slot<RootComm>().comm = comm.handle(); }
+void set_root(const Comm& comm) {
+  Context& context = Context::current();
+  context.slot<RootComm>().comm = comm.handle();
+  context.slot<MemoryUser>().rank = comm.rank();
+}
 
 }  // namespace dtensor::comm

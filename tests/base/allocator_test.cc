@@ -1,9 +1,12 @@
 #include "dtensor/base/allocator.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <string>
 
+#include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
 
 namespace dtensor {
@@ -49,6 +52,43 @@ TEST(HeapAllocator, KeepsFreedBlocksWithinThePeakOfWhatWasLive) {
   EXPECT_EQ(allocator->stats().held_bytes, 2 * kBlock + 64);
   allocator->reset_peak();
   EXPECT_EQ(allocator->stats().held_bytes, 0);
+}
+
+std::string error_of(Allocator& allocator, int64_t bytes) {
+  try {
+    allocator.allocate(bytes);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(HeapAllocator, OutOfMemoryNamesRankRequestLivePeakAndHolders) {
+  constexpr int64_t kBlock = 1 << 20;
+  const auto allocator = make_heap_allocator({.most_bytes = 8 * kBlock});
+  const auto hold = [&](std::string_view op, int64_t bytes) {
+    const ScopedSlot<MemoryUser> user({.op = op, .rank = 3});
+    return allocator->allocate(bytes);
+  };
+  void* a = hold("linear", 2 * kBlock);
+  void* b = hold("linear", 2 * kBlock);
+  void* c = hold("softmax", 3 * kBlock);
+  void* d = hold("an op with a name that is much too long", kBlock);
+  allocator->deallocate(d, kBlock);
+  const ScopedSlot<MemoryUser> user({.op = "matmul", .rank = 3});
+  EXPECT_EQ(error_of(*allocator, 2 * kBlock),
+            "out of memory on rank 3: matmul asked for 2097152 bytes with 7340032 live (peak "
+            "8388608), of at most 8388608; largest holders: linear 4194304 bytes in 2 blocks, "
+            "softmax 3145728 bytes in 1 block");
+  EXPECT_EQ(allocator->stats().live_bytes, 7 * kBlock);
+  void* e = allocator->allocate(kBlock);
+  allocator->deallocate(e, kBlock);
+  // What the machine cannot give fails alike.
+  const auto boundless = make_heap_allocator();
+  EXPECT_THAT(error_of(*boundless, int64_t{1} << 60),
+              ::testing::HasSubstr("asked for 1152921504606846976 bytes with 0 live"));
+  for (void* block : {a, b}) allocator->deallocate(block, 2 * kBlock);
+  allocator->deallocate(c, 3 * kBlock);
 }
 
 }  // namespace
