@@ -119,10 +119,9 @@ std::vector<DTensor> gradients(const SavedAttention& saved, const DTensor& g) {
   rule.linear = {{0}};
   const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
     const Tensor v = Tensor::zeros(in[2].shape(), in[2].dtype());
-    return std::vector<Tensor>{
-        cpu::attention_backward(in[0], in[1], in[2], v, *saved.forward,
-                                params_of(saved.options, info, in[1], in[2], in))
-            .dv};
+    return ops::Tensors{cpu::attention_backward(in[0], in[1], in[2], v, *saved.forward,
+                                                params_of(saved.options, info, in[1], in[2], in))
+                            .dv};
   };
   grads.push_back(ops::run({.rule = rule, .kernel = kernel},
                            with_mask({g, saved.q.value(), saved.k.value()}, saved.mask_value()))
@@ -148,7 +147,7 @@ DTensor attention(const DTensor& q, const DTensor& k, const DTensor& v,
   const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
     *forward =
         cpu::attention_forward(in[0], in[1], in[2], params_of(options, info, in[0], in[1], in));
-    return std::vector<Tensor>{forward->out};
+    return ops::Tensors{forward->out};
   };
   const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
     SavedAttention saved{.options = options,

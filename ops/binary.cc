@@ -16,7 +16,7 @@ namespace {
 using cpu::BinaryOp;
 using cpu::Side;
 
-using LinearSets = std::vector<std::vector<int>>;
+using LinearSets = InlineVector<Rule::InputSet, 3>;
 
 DTensor run(BinaryOp op, const DTensor& a, const DTensor& b, const LinearSets& linear,
             const ops::MakeBackward& backward, CallSite site) {
@@ -26,9 +26,10 @@ DTensor run(BinaryOp op, const DTensor& a, const DTensor& b, const LinearSets& l
   const std::array<DTensor, 2> inputs = {a, b};
   const Rule rule = ops::broadcast_rule(name, inputs, linear, {"a", "b"});
   const ops::Kernel kernel = [op](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{cpu::binary(op, in[0], in[1])};
+    return ops::Tensors{cpu::binary(op, in[0], in[1])};
   };
-  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site}, {a, b});
+  return ops::run1(
+      {.rule = rule, .kernel = kernel, .backward = backward, .site = site, .twice = true}, {a, b});
 }
 
 // g times the slope on one side; of the common shape.
@@ -38,7 +39,7 @@ DTensor gradient(BinaryOp op, Side side, const DTensor& g, const DTensor& a, con
   const Rule rule = ops::broadcast_rule(std::string(cpu::info_of(op).name) + "_backward", inputs,
                                         linear, {"g", "a", "b"});
   const ops::Kernel kernel = [op, side](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{cpu::binary_backward(op, side, in[0], in[1], in[2])};
+    return ops::Tensors{cpu::binary_backward(op, side, in[0], in[1], in[2])};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {g, a, b});
 }
@@ -79,7 +80,7 @@ ops::MakeBackward backward_of(BinaryOp op, Gradient da, Gradient db) {
     const bool needs_a = wants.b || (da != quotient && da != whole);
     return [=, a = needs_a ? Saved(in[0], name) : Saved(),
             b = Saved(in[1], name)](std::span<const DTensor> g) {
-      std::vector<DTensor> grads(2);
+      Grads grads(2);
       const DTensor value = needs_a ? a.value() : DTensor();
       if (wants.a) grads[0] = sum_to(da(op, g[0], value, b.value()), wants.to_a);
       if (wants.b) grads[1] = sum_to(db(op, g[0], value, b.value()), wants.to_b);
@@ -91,7 +92,7 @@ ops::MakeBackward backward_of(BinaryOp op, Gradient da, Gradient db) {
 ops::MakeBackward add_backward(double sign_of_b) {
   return [sign_of_b](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
     return [sign_of_b, wants = Wants(in)](std::span<const DTensor> g) {
-      std::vector<DTensor> grads(2);
+      Grads grads(2);
       if (wants.a) grads[0] = sum_to(g[0], wants.to_a);
       if (wants.b) grads[1] = sum_to(sign_of_b < 0 ? neg(g[0]) : g[0], wants.to_b);
       return grads;
@@ -105,7 +106,7 @@ ops::MakeBackward mul_backward() {
     const Wants wants(in);
     return [wants, a = wants.b ? Saved(in[0], "mul") : Saved(),
             b = wants.a ? Saved(in[1], "mul") : Saved()](std::span<const DTensor> g) {
-      std::vector<DTensor> grads(2);
+      Grads grads(2);
       if (wants.a) grads[0] = sum_to(mul(g[0], b.value()), wants.to_a);
       if (wants.b) grads[1] = sum_to(mul(g[0], a.value()), wants.to_b);
       return grads;
@@ -138,8 +139,8 @@ DTensor number_gradient(const NumberCall& c, const DTensor& g, const DTensor& x)
   const ops::Kernel kernel = [c](const ops::KernelInfo&, std::span<const Tensor> in) {
     const Tensor number = Tensor::full({}, c.number, in[1].dtype());
     const bool first = c.where == Number::kFirst;
-    return std::vector<Tensor>{cpu::binary_backward(
-        c.op, first ? Side::kB : Side::kA, in[0], first ? number : in[1], first ? in[1] : number)};
+    return ops::Tensors{cpu::binary_backward(c.op, first ? Side::kB : Side::kA, in[0],
+                                             first ? number : in[1], first ? in[1] : number)};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {g, x});
 }
@@ -149,18 +150,18 @@ DTensor run_number(const NumberCall& c, const DTensor& x, CallSite site) {
   cpu::check_dtype(c.op, x.dtype());
   const Rule rule = ops::pointwise_rule(c.name, x, c.linear);
   const ops::Kernel kernel = [c](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{run_kernel(c, in[0])};
+    return ops::Tensors{run_kernel(c, in[0])};
   };
   const auto backward = [c](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
     if (c.linear) {
-      return
-          [c](std::span<const DTensor> g) { return std::vector<DTensor>{run_number(c, g[0], {})}; };
+      return [c](std::span<const DTensor> g) { return Grads{run_number(c, g[0], {})}; };
     }
     return [c, x = Saved(in[0], c.name)](std::span<const DTensor> g) {
-      return std::vector<DTensor>{number_gradient(c, g[0], x.value())};
+      return Grads{number_gradient(c, g[0], x.value())};
     };
   };
-  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site}, {x});
+  return ops::run1(
+      {.rule = rule, .kernel = kernel, .backward = backward, .site = site, .twice = true}, {x});
 }
 
 }  // namespace

@@ -10,12 +10,12 @@
 namespace dtensor::ops {
 
 Rule broadcast_rule(std::string_view op, std::span<const DTensor> inputs,
-                    std::vector<std::vector<int>> linear, std::vector<std::string_view> names) {
+                    const InlineVector<Rule::InputSet, 3>& linear,
+                    const InlineVector<std::string_view, 6>& names) {
   Shape shape;
   for (const DTensor& x : inputs) shape = cpu::broadcast_shape(shape, x.shape());
   const std::string out = letters_of(shape.ndim());
-  Rule rule{
-      .op = std::string(op), .letters = {}, .linear = std::move(linear), .names = std::move(names)};
+  Rule rule{.op = op, .letters = {}, .linear = linear, .names = names};
   for (const DTensor& x : inputs) {
     if (!rule.letters.empty() || &x != inputs.data()) rule.letters += ",";
     for (int d = 0; d < x.ndim(); ++d) {
@@ -34,7 +34,7 @@ Rule broadcast_rule(std::string_view op, std::span<const DTensor> inputs,
 
 Rule pointwise_rule(std::string_view op, const DTensor& a, bool linear) {
   const std::string l = letters_of(a.ndim());
-  Rule rule{.op = std::string(op), .letters = l + "->" + l};
+  Rule rule{.op = op, .letters = l + "->" + l};
   if (linear) rule.linear = {{0}};
   return rule;
 }

@@ -14,8 +14,8 @@ namespace dtensor::ops {
 
 // A dim of size 1 that is repeated is a letter of its own, which may not be cut.
 Rule broadcast_rule(std::string_view op, std::span<const DTensor> inputs,
-                    std::vector<std::vector<int>> linear = {},
-                    std::vector<std::string_view> names = {});
+                    const InlineVector<Rule::InputSet, 3>& linear = {},
+                    const InlineVector<std::string_view, 6>& names = {});
 
 // "ab->ab" of one operand.
 Rule pointwise_rule(std::string_view op, const DTensor& a, bool linear);

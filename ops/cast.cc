@@ -13,14 +13,12 @@ DTensor cast(const DTensor& a, DType dtype, CallSite site) {
   const bool linear = is_floating(a.dtype()) && is_floating(dtype);
   const Rule rule = ops::pointwise_rule(linear ? "cast" : "cast_to_integer", a, linear);
   const ops::Kernel kernel = [dtype](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{in[0].to(dtype)};
+    return ops::Tensors{in[0].to(dtype)};
   };
   ops::MakeBackward backward;
   if (linear) {
     backward = [](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
-      return [from = in[0].dtype()](std::span<const DTensor> g) {
-        return std::vector<DTensor>{cast(g[0], from)};
-      };
+      return [from = in[0].dtype()](std::span<const DTensor> g) { return Grads{cast(g[0], from)}; };
     };
   }
   return ops::run1(

@@ -18,7 +18,7 @@ DTensor run(BinaryOp op, const DTensor& a, const DTensor& b, CallSite site) {
   const std::array<DTensor, 2> inputs = {a, b};
   const Rule rule = ops::broadcast_rule(name, inputs, {}, {"a", "b"});
   const ops::Kernel kernel = [op](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{cpu::binary(op, in[0], in[1])};
+    return ops::Tensors{cpu::binary(op, in[0], in[1])};
   };
   return ops::run1({.rule = rule, .kernel = kernel, .dtype = DType::kBool, .site = site}, {a, b});
 }
@@ -28,7 +28,7 @@ DTensor run(BinaryOp op, const DTensor& a, double b, CallSite site) {
   ops::check_number(name, a, b);
   const Rule rule = ops::pointwise_rule(name, a, false);
   const ops::Kernel kernel = [op, b](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{cpu::binary(op, in[0], b)};
+    return ops::Tensors{cpu::binary(op, in[0], b)};
   };
   return ops::run1({.rule = rule, .kernel = kernel, .dtype = DType::kBool, .site = site}, {a});
 }

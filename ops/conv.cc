@@ -52,8 +52,8 @@ DTensor gradient_of_x(const ConvLetters& l, const DTensor& g, const DTensor& w,
                   .linear = {{0}, {1}},
                   .names = {"g", "w"}};
   const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
-    if (l.grouped) return std::vector<Tensor>{cpu::conv2d_dx(in[0], in[1], window, image)};
-    return std::vector<Tensor>{without_group(
+    if (l.grouped) return ops::Tensors{cpu::conv2d_dx(in[0], in[1], window, image)};
+    return ops::Tensors{without_group(
         cpu::conv2d_dx(with_group(in[0], 1), with_group(in[1], 0), window, image), 1)};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {g, w});
@@ -68,8 +68,8 @@ DTensor gradient_of_w(const ConvLetters& l, const DTensor& x, const DTensor& g,
                   .linear = {{0}, {1}},
                   .names = {"x", "g"}};
   const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
-    if (l.grouped) return std::vector<Tensor>{cpu::conv2d_dw(in[0], in[1], window)};
-    return std::vector<Tensor>{
+    if (l.grouped) return ops::Tensors{cpu::conv2d_dw(in[0], in[1], window)};
+    return ops::Tensors{
         without_group(cpu::conv2d_dw(with_group(in[0], 1), with_group(in[1], 1), window), 0)};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {x, g});
@@ -84,8 +84,8 @@ DTensor convolve(const ConvLetters& l, const DTensor& x, const DTensor& w,
                   .linear = {{0}, {1}},
                   .names = {"x", "w"}};
   const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
-    if (l.grouped) return std::vector<Tensor>{cpu::conv2d(in[0], in[1], window)};
-    return std::vector<Tensor>{
+    if (l.grouped) return ops::Tensors{cpu::conv2d(in[0], in[1], window)};
+    return ops::Tensors{
         without_group(cpu::conv2d(with_group(in[0], 1), with_group(in[1], 0), window), 1)};
   };
   const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
@@ -94,7 +94,7 @@ DTensor convolve(const ConvLetters& l, const DTensor& x, const DTensor& w,
     return [l, window, wants_x, wants_w, image = image_of(in[0]),
             x = wants_w ? Saved(in[0], "conv2d") : Saved(),
             w = wants_x ? Saved(in[1], "conv2d") : Saved()](std::span<const DTensor> g) {
-      std::vector<DTensor> grads(2);
+      Grads grads(2);
       if (wants_x) grads[0] = gradient_of_x(l, g[0], w.value(), window, image);
       if (wants_w) grads[1] = gradient_of_w(l, x.value(), g[0], window);
       return grads;

@@ -57,7 +57,7 @@ DTensor gradient(const State& state, const DTensor& g, const DTensor& logits,
     const cpu::ClassPart part = part_of(state.options, info);
     const Tensor factors = cpu::binary(cpu::BinaryOp::kDiv, in[0].to(DType::kFloat64), state.count);
     const Tensor mine = cpu::f16_as_f32(in[1]);
-    return std::vector<Tensor>{
+    return ops::Tensors{
         cpu::cross_entropy_backward(mine, state.stats, in[2], part, factors).to(in[1].dtype())};
   };
   return ops::run1({.rule = rule, .kernel = kernel, .dtype = logits.dtype()}, {g, logits, targets});
@@ -93,16 +93,15 @@ DTensor cross_entropy(const DTensor& logits, const DTensor& targets,
     state->count = global_count(options, info.input(1), in[1], l, asked);
     const cpu::ClassPart part = part_of(options, info);
     if (options.reduction == LossReduction::kNone) {
-      return std::vector<Tensor>{cpu::cross_entropy_losses(mine, state->stats, in[1], part)};
+      return ops::Tensors{cpu::cross_entropy_losses(mine, state->stats, in[1], part)};
     }
-    return std::vector<Tensor>{
+    return ops::Tensors{
         cpu::cross_entropy_loss(mine, state->stats, in[1], part, 1.0 / state->count)};
   };
   const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
     return [state, logits = Saved(in[0], "cross_entropy"),
             targets = Saved(in[1], "cross_entropy")](std::span<const DTensor> g) {
-      return std::vector<DTensor>{gradient(*state, g[0], logits.value(), targets.value()),
-                                  DTensor()};
+      return Grads{gradient(*state, g[0], logits.value(), targets.value()), DTensor()};
     };
   };
   return ops::run1({.rule = rule,

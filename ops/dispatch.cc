@@ -1,13 +1,17 @@
 #include "dtensor/ops/dispatch.h"
 
 #include <algorithm>
-#include <memory>
-#include <unordered_map>
+#include <optional>
 #include <utility>
 
+#include "dtensor/base/allocator.h"
+#include "dtensor/base/inline_text.h"
 #include "dtensor/ops/automatic_copy.h"
 #include "dtensor/ops/policy.h"
+#include "dtensor/ops/rule_cache.h"
 #include "dtensor/placement/apply_rule.h"
+#include "dtensor/placement/reshard_plan.h"
+#include "dtensor/tensor/backward.h"
 #include "dtensor/tensor/redistribute.h"
 
 namespace dtensor::ops {
@@ -41,8 +45,8 @@ void check_defined(const Rule& rule, std::span<const DTensor> inputs) {
   }
 }
 
-// The mesh that the inputs lie on. A scalar on no mesh counts as R.
-DeviceMesh common_mesh(const Rule& rule, std::span<const DTensor> inputs) {
+// The mesh that the inputs lie on, nullptr for none. A scalar on no mesh counts as R.
+const DeviceMesh* common_mesh(const Rule& rule, std::span<const DTensor> inputs) {
   const DTensor* first = nullptr;
   int at = 0;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -57,7 +61,7 @@ DeviceMesh common_mesh(const Rule& rule, std::span<const DTensor> inputs) {
     first = &inputs[i];
     at = static_cast<int>(i);
   }
-  if (!first) return {};
+  if (!first) return nullptr;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].mesh().defined()) continue;
     if (inputs[i].ndim() == 0 && !inputs[i].requires_grad()) continue;
@@ -66,60 +70,25 @@ DeviceMesh common_mesh(const Rule& rule, std::span<const DTensor> inputs) {
                          " is on no mesh, " + rule.name(at) + " on " +
                          to_string(first->mesh().layout()) + "; use replicate(" + name + ", mesh)");
   }
-  return first->mesh();
+  return &first->mesh();
 }
 
-// What rules gave for the layouts of a call, per rank. An entry keeps the layouts that it was made
-// for, so that the identity of a Spec cannot be taken by another one.
-class RuleCache {
- public:
-  const RuleResult* find(const Rule& rule, std::span<const Layout> in, bool allow, uint64_t hash) {
-    const auto [begin, end] = entries_.equal_range(hash);
-    for (auto it = begin; it != end; ++it) {
-      const Entry& e = it->second;
-      if (e.allow == allow && e.op == rule.op && e.letters == rule.letters &&
-          e.uncut == rule.uncut && e.made == rule.made && std::ranges::equal(e.in, in)) {
-        return &e.result;
-      }
-    }
-    return nullptr;
+// An op without a rule is its kernel on no mesh; on a mesh nobody can say what it gives.
+[[noreturn]] void refuse_without_rule(const Rule& rule, std::span<const DTensor> inputs) {
+  std::string text = "no rule for " + rule.op + ":";
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    text += (i == 0 ? " " : ", ") + rule.name(static_cast<int>(i)) + " " +
+            std::string(name_of(inputs[i].dtype())) + to_string(inputs[i].shape()) + " is " +
+            (inputs[i].mesh().defined() ? to_string(inputs[i].spec()) : "on no mesh");
   }
-  const RuleResult& keep(const Rule& rule, std::span<const Layout> in, bool allow, uint64_t hash,
-                         RuleResult result) {
-    constexpr size_t kMost = 8192;
-    if (entries_.size() >= kMost) entries_.clear();
-    Entry entry{rule.op, rule.letters,     rule.uncut, rule.made, {in.begin(), in.end()},
-                allow,   std::move(result)};
-    return entries_.emplace(hash, std::move(entry))->second.result;
-  }
+  throw PlacementError(
+      text + "; state one in letters (docs/custom_op.md), or use local() and from_local()");
+}
 
-  static uint64_t hash_of(const Rule& rule, std::span<const Layout> in) {
-    uint64_t h = std::hash<std::string>{}(rule.letters) ^ (std::hash<std::string>{}(rule.op) << 1);
-    const auto mix = [&h](uint64_t v) { h = (h ^ v) * 0x9e3779b97f4a7c15ULL + (h >> 29); };
-    for (const MadeLetter& made : rule.made) mix(static_cast<uint64_t>(made.size));
-    for (const Layout& x : in) {
-      mix(reinterpret_cast<uintptr_t>(x.spec().id()));
-      for (const int64_t n : x.shape()) mix(static_cast<uint64_t>(n));
-    }
-    return h;
-  }
+using Layouts = InlineVector<Layout, 4>;
 
- private:
-  struct Entry {
-    std::string op;
-    std::string letters;
-    std::string uncut;
-    std::vector<MadeLetter> made;
-    std::vector<Layout> in;
-    bool allow = false;
-    RuleResult result;
-  };
-  std::unordered_multimap<uint64_t, Entry> entries_;
-};
-
-std::vector<Layout> layouts_of(std::span<const DTensor> inputs) {
-  std::vector<Layout> layouts;
-  layouts.reserve(inputs.size());
+Layouts layouts_of(std::span<const DTensor> inputs) {
+  Layouts layouts;
   for (const DTensor& x : inputs) layouts.push_back(x.layout());
   return layouts;
 }
@@ -147,43 +116,144 @@ const Fix* cheapest(std::span<const Fix> fixes, std::span<const DTensor> inputs)
   return best;
 }
 
-void make_fix(const Fix& fix, std::vector<DTensor>& inputs, std::string_view op, CallSite site) {
-  const std::vector<DTensor> before = inputs;
+// The inputs of a call; a list of their own once one of them is moved.
+class Inputs {
+ public:
+  explicit Inputs(std::span<const DTensor> given) : given_(given) {}
+  std::span<const DTensor> all() const {
+    return moved_.empty() ? given_ : std::span<const DTensor>(moved_.data(), moved_.size());
+  }
+  const DTensor& operator[](size_t i) const { return all()[i]; }
+  size_t size() const { return given_.size(); }
+  void set(size_t i, DTensor t) {
+    if (moved_.empty()) moved_.append(given_.begin(), given_.end());
+    moved_[i] = std::move(t);
+  }
+
+ private:
+  std::span<const DTensor> given_;
+  InlineVector<DTensor, 4> moved_;
+};
+
+void make_fix(const Fix& fix, Inputs& inputs, std::string_view op, CallSite site) {
+  const InlineVector<DTensor, 4> before(inputs.all().begin(), inputs.all().end());
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (fix.in[i] == before[i].layout()) continue;
     for (size_t j = 0; j < i; ++j) {
-      if (before[j].impl() == before[i].impl() && fix.in[j] == fix.in[i]) inputs[i] = inputs[j];
+      if (before[j].impl() == before[i].impl() && fix.in[j] == fix.in[i]) inputs.set(i, inputs[j]);
     }
     if (inputs[i].layout() == fix.in[i]) continue;
-    inputs[i] = move_for_op(inputs[i], fix.in[i], MoveReason::kAutomatic, op, site);
+    inputs.set(i, move_for_op(inputs[i], fix.in[i], MoveReason::kAutomatic, op, site));
   }
 }
 
-// Brings inputs to a row; under kAuto by the cheapest fix where none fits.
-RuleResult place(const OpCall& call, std::vector<DTensor>& inputs) {
-  std::vector<Layout> in = layouts_of(inputs);
-  auto& cache = Context::current().slot<RuleCache>();
-  const uint64_t hash = RuleCache::hash_of(call.rule, in);
-  const bool tapped = Context::current().slot<RuleTap>().see != nullptr;
-  if (const RuleResult* hit = cache.find(call.rule, in, call.allow_communicating, hash)) {
-    if (!tapped) return *hit;
+// Does a row leave the operand that is written (FixedOperand) where it is, and give its layout?
+template <class In, class Out>
+bool keeps_fixed(const DTensor& fixed, std::span<const DTensor> inputs, const In& in,
+                 const Out& out) {
+  if (!fixed.defined()) return true;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].impl() != fixed.impl()) continue;
+    if (!(in(i) == fixed.spec()) || !(out == fixed.layout())) return false;
   }
-  std::vector<DType> dtypes;
-  for (const DTensor& x : inputs) dtypes.push_back(x.dtype());
+  return true;
+}
+
+bool keeps_fixed(const DTensor& fixed, std::span<const DTensor> inputs,
+                 const std::vector<Layout>& in, const std::vector<Layout>& out) {
+  return keeps_fixed(
+      fixed, inputs, [&](size_t i) { return in[i].spec(); }, out.front());
+}
+
+// The other operands whole, where the one that is written would then stay: fixes() looks for no
+// other row where one fits that would cut it.
+std::optional<Fix> whole_beside_fixed(const Rule& rule, std::span<const DTensor> inputs,
+                                      const DTensor& fixed, bool allow_communicating) {
+  Fix fix;
+  const Layouts in = layouts_of(inputs);
+  for (size_t i = 0; i < in.size(); ++i) {
+    const bool stays = inputs[i].impl() == fixed.impl();
+    fix.in.push_back(stays ? in[i] : Layout::replicated(in[i].mesh(), in[i].shape()));
+    fix.each.push_back(plan(in[i], fix.in[i]).most_received() * size_of(inputs[i].dtype()));
+    fix.received_bytes += fix.each[i];
+  }
+  RuleMatch match = match_rule(rule, fix.in, allow_communicating);
+  if (match.mismatch || !keeps_fixed(fixed, inputs, match.result.in, match.result.out)) {
+    return std::nullopt;
+  }
+  fix.out = std::move(match.result.out);
+  return fix;
+}
+
+// Finds the row that takes inputs; under kAuto brings them to the cheapest fix where none does.
+RuleResult find_row(const OpCall& call, Inputs& inputs) {
+  InlineVector<DType, 4> dtypes;
+  for (const DTensor& x : inputs.all()) dtypes.push_back(x.dtype());
   const RuleOptions options{call.allow_communicating, dtypes};
+  const FixedOperand& fixed = Context::current().slot<FixedOperand>();
+  const Layouts in = layouts_of(inputs.all());
+  RuleMatch match = match_rule(call.rule, in, call.allow_communicating);
+  if (!match.mismatch) {
+    RuleResult& row = match.result;
+    if (keeps_fixed(fixed.tensor, inputs.all(), row.in, row.out)) return std::move(row);
+    match.mismatch = {0, std::string(fixed.op) + " does not move what it writes"};
+  }
+  std::vector<Fix> found = fixes(call.rule, in, options);
+  std::erase_if(found, [&](const Fix& fix) {
+    return !keeps_fixed(fixed.tensor, inputs.all(), fix.in, fix.out);
+  });
+  if (found.empty() && fixed.tensor.defined()) {
+    auto fix = whole_beside_fixed(call.rule, inputs.all(), fixed.tensor, call.allow_communicating);
+    if (fix) found.push_back(*std::move(fix));
+  }
   if (Context::current().slot<CurrentPolicy>().policy == RedistributePolicy::kAuto) {
-    RuleMatch match = match_rule(call.rule, in, call.allow_communicating);
-    if (!match.mismatch) return match.result;
-    const std::vector<Fix> found = fixes(call.rule, in, options);
-    if (const Fix* fix = cheapest(found, inputs)) {
+    if (const Fix* fix = cheapest(found, inputs.all())) {
       make_fix(*fix, inputs, call.rule.op, call.site);
-      in = layouts_of(inputs);
-      return apply_rule(call.rule, in, options);
+      return apply_rule(call.rule, layouts_of(inputs.all()), options);
     }
   }
-  RuleResult result = apply_rule(call.rule, in, options);
-  if (tapped) return result;  // perhaps a changed rule
-  return cache.keep(call.rule, in, call.allow_communicating, hash, std::move(result));
+  throw PlacementError(no_row_text(call.rule, in, *match.mismatch, found, options));
+}
+
+void move_silently(const OpCall& call, Inputs& inputs, size_t i, const Spec& to) {
+  if (inputs[i].spec().id() == to.id()) return;
+  const Layout layout(to, inputs[i].shape());
+  if (inputs[i].layout() == layout) return;
+  inputs.set(i, move_for_op(inputs[i], layout, MoveReason::kSilent, call.rule.op, call.site));
+}
+
+// Brings the inputs to a row of the rule; the layouts of the outputs.
+InlineVector<Layout, 2> place(const OpCall& call, Inputs& inputs, RuleCache& cache, bool tapped) {
+  InlineVector<Layout, 2> out;
+  const CachedRow* row = nullptr;  // a rule that is tapped may be another one
+  if (!tapped) row = cache.find(call.rule, call.allow_communicating, inputs.all());
+  const DTensor& fixed = Context::current().slot<FixedOperand>().tensor;
+  if (row != nullptr && fixed.defined() &&
+      !keeps_fixed(
+          fixed, inputs.all(), [&](size_t i) { return row->in(i); },
+          row->out(0, call.rule, inputs.all()))) {
+    row = nullptr;
+  }
+  if (row != nullptr) {
+    // A move runs ops of its own, which may clear the cache.
+    for (size_t o = 0; o < row->outputs(); ++o) {
+      out.push_back(row->out(o, call.rule, inputs.all()));
+    }
+    if (!row->moves()) return out;
+    InlineVector<Spec, 4> to;
+    for (size_t i = 0; i < inputs.size(); ++i) to.push_back(row->in(i));
+    for (size_t i = 0; i < inputs.size(); ++i) move_silently(call, inputs, i, to[i]);
+    return out;
+  }
+  const Layouts before = layouts_of(inputs.all());
+  const RuleResult result = find_row(call, inputs);
+  const Layouts in = layouts_of(inputs.all());
+  if (!tapped && in == before) cache.keep(call.rule, call.allow_communicating, in, result);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    move_silently(call, inputs, i, result.in[i].spec());
+  }
+  out.append(result.out.begin(), result.out.end());
+  return out;
 }
 
 // A Partial gradient of the output passes to the one input that wants a gradient, where the op is
@@ -196,65 +266,119 @@ bool passes_partial(const Rule& rule, std::span<const DTensor> inputs) {
     ++wanting;
     which = static_cast<int>(i);
   }
-  return wanting == 1 && std::ranges::any_of(rule.linear, [&](const std::vector<int>& set) {
+  return wanting == 1 && std::ranges::any_of(rule.linear, [&](const Rule::InputSet& set) {
            return std::ranges::count(set, which) > 0;
          });
 }
 
-void record_call(const OpCall& call, std::span<const DTensor> inputs, std::span<DTensor> outputs) {
-  if (!call.backward || !grad_enabled()) return;
+// A backward function that the tap sees the gradients of.
+BackwardFn tapped_backward(std::string_view op, BackwardFn f) {
+  return [op = InlineText<119>(op), f = std::move(f)](std::span<const DTensor> g) {
+    Grads grads = f(g);
+    const RuleTap& tap = Context::current().slot<RuleTap>();
+    if (tap.gradients) tap.gradients(op, {grads.data(), grads.size()});
+    return grads;
+  };
+}
+
+// In a backward with create_graph an op without a gradient would end the graph without a word.
+void check_not_in_backward(std::string_view op, std::span<const DTensor> outputs) {
+  const auto node = Context::current().slot<RunningNode>().recorded.lock();
+  if (node == nullptr || !is_floating(outputs.front().dtype())) return;
+  throw Error("backward with create_graph through " + std::string(node->op()) +
+              ": its backward runs " + std::string(op) +
+              ", which has no gradient; docs/autograd.md lists the ops that can");
+}
+
+void record_call(const OpCall& call, std::span<const DTensor> inputs, std::span<DTensor> outputs,
+                 const RuleTap& tap) {
+  if (!grad_enabled()) return;
   if (std::ranges::none_of(inputs, [](const DTensor& x) { return x.requires_grad(); })) return;
-  record(call.rule.op, inputs, outputs, call.backward(inputs, outputs),
-         {.passes_partial = passes_partial(call.rule, inputs), .site = call.site});
+  if (!call.backward) return check_not_in_backward(call.rule.op, outputs);
+  BackwardFn backward = call.backward(inputs, outputs);
+  if (tap.gradients) backward = tapped_backward(call.rule.op, std::move(backward));
+  record(call.rule.op, inputs, outputs, std::move(backward),
+         {.passes_partial = passes_partial(call.rule, inputs),
+          .twice = call.twice,
+          .site = call.site});
 }
 
-std::vector<Tensor> run_kernel(const OpCall& call, std::span<const DTensor> inputs,
-                               const Coordinate& at) {
-  std::vector<Tensor> locals;
-  locals.reserve(inputs.size());
+// Names an op for the errors of memory that it asks for.
+class MemoryUserScope {
+ public:
+  MemoryUserScope(Context& context, std::string_view op)
+      : user_(context.slot<MemoryUser>()), before_(std::exchange(user_.op, op)) {}
+  ~MemoryUserScope() { user_.op = before_; }
+  MemoryUserScope(const MemoryUserScope&) = delete;
+  MemoryUserScope& operator=(const MemoryUserScope&) = delete;
+
+ private:
+  MemoryUser& user_;
+  std::string_view before_;
+};
+
+Tensors run_kernel(const OpCall& call, std::span<const DTensor> inputs, const Coordinate& at,
+                   Context& context) {
+  InlineVector<Tensor, 4> locals;
   for (const DTensor& x : inputs) locals.push_back(x.local_tensor());
-  return call.kernel(KernelInfo(call.rule, inputs, at), locals);
+  const MemoryUserScope user(context, call.rule.op);
+  return call.kernel(KernelInfo(call.rule, inputs, at), {locals.data(), locals.size()});
 }
 
-std::vector<DTensor> run_on_no_mesh(const OpCall& call, std::span<const DTensor> inputs) {
-  std::vector<Shape> shapes;
-  for (const DTensor& x : inputs) shapes.push_back(x.shape());
-  check_sizes(call.rule, parse_letters(call.rule), shapes);
-  std::vector<DTensor> outputs;
-  for (Tensor& y : run_kernel(call, inputs, Coordinate{})) outputs.emplace_back(std::move(y));
-  record_call(call, inputs, outputs);
+DTensors run_on_no_mesh(const OpCall& call, std::span<const DTensor> inputs, Context& context) {
+  if (!call.rule.letters.empty()) {
+    InlineVector<Shape, 4> shapes;
+    for (const DTensor& x : inputs) shapes.push_back(x.shape());
+    check_sizes(call.rule, parse_letters(call.rule), shapes);
+  }
+  DTensors outputs;
+  for (Tensor& y : run_kernel(call, inputs, Coordinate{}, context)) {
+    outputs.emplace_back(std::move(y));
+  }
   return outputs;
 }
 
-std::vector<DTensor> run_seen(const OpCall& call, std::span<const DTensor> inputs) {
-  check_defined(call.rule, inputs);
-  const DeviceMesh mesh = common_mesh(call.rule, inputs);
-  if (!mesh.defined()) return run_on_no_mesh(call, inputs);
-
-  std::vector<DTensor> placed(inputs.begin(), inputs.end());
-  for (DTensor& x : placed) {
-    if (!x.mesh().defined()) x = replicate(x, mesh);
+DTensors run_on_mesh(const OpCall& call, Inputs& inputs, const DeviceMesh& mesh, Context& context,
+                     bool tapped) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].mesh().defined()) inputs.set(i, replicate(inputs[i], mesh));
   }
-  const RuleResult result = place(call, placed);
-  for (size_t i = 0; i < placed.size(); ++i) {
-    if (placed[i].layout() == result.in[i]) continue;
-    placed[i] = move_for_op(placed[i], result.in[i], MoveReason::kSilent, call.rule.op, call.site);
-  }
-
-  std::vector<DTensor> outputs;
-  if (mesh.coordinate()) {
-    std::vector<Tensor> locals = run_kernel(call, placed, *mesh.coordinate());
+  InlineVector<Layout, 2> out = place(call, inputs, context.slot<RuleCache>(), tapped);
+  DTensors outputs;
+  if (const auto& at = mesh.coordinate()) {
+    Tensors locals = run_kernel(call, inputs.all(), *at, context);
+    internal_check(locals.size() == out.size(), "a kernel gave another number of results");
     for (size_t o = 0; o < locals.size(); ++o) {
-      outputs.emplace_back(std::move(locals[o]), result.out[o], mesh);
+      outputs.emplace_back(std::move(locals[o]), std::move(out[o]), mesh);
     }
-  } else {
-    const DType dtype = call.dtype.value_or(placed.front().dtype());
-    for (const Layout& out : result.out) {
-      const bool second = outputs.size() == 1;
-      outputs.emplace_back(second ? call.second_dtype.value_or(dtype) : dtype, out, mesh);
-    }
+    return outputs;
   }
-  record_call(call, placed, outputs);
+  const DType dtype = call.dtype.value_or(inputs[0].dtype());
+  for (const Layout& layout : out) {
+    const bool second = outputs.size() == 1;
+    outputs.emplace_back(second ? call.second_dtype.value_or(dtype) : dtype, layout, mesh);
+  }
+  return outputs;
+}
+
+DTensors run_seen(const OpCall& call, std::span<const DTensor> given, Context& context,
+                  const RuleTap& tap) {
+  check_defined(call.rule, given);
+  Inputs inputs(given);
+  const DeviceMesh* mesh = common_mesh(call.rule, given);
+  if (mesh != nullptr && call.rule.letters.empty()) refuse_without_rule(call.rule, given);
+  DTensors outputs = mesh == nullptr
+                         ? run_on_no_mesh(call, given, context)
+                         : run_on_mesh(call, inputs, *mesh, context, tap.see != nullptr);
+  if (tap.ran) {
+    tap.ran({call.rule.op,
+             &call.rule,
+             given,
+             inputs.all(),
+             {outputs.data(), outputs.size()},
+             call.site});
+  }
+  record_call(call, inputs.all(), {outputs.data(), outputs.size()}, tap);
   return outputs;
 }
 
@@ -273,42 +397,56 @@ int64_t KernelInfo::size(char letter) const {
   return inputs_[spot.input].shape()[spot.dim];
 }
 
-std::vector<DTensor> run(const OpCall& call, std::span<const DTensor> inputs) {
-  if (const RuleTap& tap = Context::current().slot<RuleTap>(); tap.see) {
-    Rule seen = call.rule;
-    tap.see(seen);
-    return run_seen({.rule = seen,
-                     .kernel = call.kernel,
-                     .backward = call.backward,
-                     .allow_communicating = call.allow_communicating,
-                     .dtype = call.dtype,
-                     .second_dtype = call.second_dtype,
-                     .site = call.site},
-                    inputs);
-  }
-  return run_seen(call, inputs);
+DTensors run(const OpCall& call, std::span<const DTensor> inputs) {
+  Context& context = Context::current();
+  const RuleTap& tap = context.slot<RuleTap>();
+  if (!tap.see) return run_seen(call, inputs, context, tap);
+  Rule seen = call.rule;
+  tap.see(seen);
+  return run_seen({.rule = seen,
+                   .kernel = call.kernel,
+                   .backward = call.backward,
+                   .allow_communicating = call.allow_communicating,
+                   .dtype = call.dtype,
+                   .second_dtype = call.second_dtype,
+                   .site = call.site,
+                   .twice = call.twice},
+                  inputs, context, tap);
 }
 
 DTensor run1(const OpCall& call, std::initializer_list<DTensor> inputs) {
-  return run(call, {inputs.begin(), inputs.size()}).front();
+  DTensors outputs = run(call, {inputs.begin(), inputs.size()});
+  return std::move(outputs.front());
 }
 
 DTensor run_placed(const PlacedCall& call, const DTensor& input) {
+  Context& context = Context::current();
+  const RuleTap& tap = context.slot<RuleTap>();
   DTensor output;
-  if (!input.mesh().defined()) {
-    output = DTensor(call.kernel(input.local_tensor(), call.out.shape()));
-  } else if (const auto& at = input.mesh().coordinate(); at) {
-    output = DTensor(call.kernel(input.local_tensor(), call.out.local_shape(*at)), call.out,
-                     input.mesh());
-  } else {
-    output = DTensor(input.dtype(), call.out, input.mesh());
+  {
+    const MemoryUserScope user(context, call.op);
+    if (!input.mesh().defined()) {
+      output = DTensor(call.kernel(input.local_tensor(), call.out.shape()));
+    } else if (const auto& at = input.mesh().coordinate(); at) {
+      output = DTensor(call.kernel(input.local_tensor(), call.out.local_shape(*at)), call.out,
+                       input.mesh());
+    } else {
+      output = DTensor(input.dtype(), call.out, input.mesh());
+    }
   }
-  if (call.backward && grad_enabled() && input.requires_grad()) {
-    const auto backward = [f = call.backward](std::span<const DTensor> grads) {
-      return std::vector<DTensor>{f(grads.front())};
+  if (tap.ran) tap.ran({call.op, nullptr, {&input, 1}, {&input, 1}, {&output, 1}, call.site});
+  if (!grad_enabled() || !input.requires_grad()) return output;
+  if (!call.backward) {
+    check_not_in_backward(call.op, {&output, 1});
+  } else {
+    BackwardFn backward = [f = call.backward](std::span<const DTensor> grads) {
+      Grads result;
+      result.push_back(f(grads.front()));
+      return result;
     };
-    record(call.op, {&input, 1}, {&output, 1}, backward,
-           {.passes_partial = true, .site = call.site});
+    if (tap.gradients) backward = tapped_backward(call.op, std::move(backward));
+    record(call.op, {&input, 1}, {&output, 1}, std::move(backward),
+           {.passes_partial = true, .twice = call.twice, .site = call.site});
   }
   return output;
 }
@@ -337,7 +475,8 @@ DTensor move_for_op(const DTensor& t, const Layout& to, MoveReason reason, std::
   return moved;
 }
 
-void check_same_dtype(std::string_view op, std::initializer_list<DTensor> inputs) {
+void check_same_dtype(std::string_view op,
+                      std::initializer_list<std::reference_wrapper<const DTensor>> inputs) {
   const DTensor* first = nullptr;
   for (const DTensor& x : inputs) {
     if (!x.defined()) throw ArgumentError(std::string(op) + ": an operand is an empty handle");

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "dtensor/base/inline_vector.h"
+#include "dtensor/base/small_function.h"
 #include "dtensor/placement/rule.h"
 #include "dtensor/tensor/autograd.h"
 #include "dtensor/tensor/dtensor.h"
@@ -35,12 +37,14 @@ class KernelInfo {
   const Coordinate& at_;
 };
 
+using Tensors = InlineVector<Tensor, 2>;
+using DTensors = InlineVector<DTensor, 2>;
 // Operands are this rank's pieces, possibly strided or empty; results have the local shapes that
 // the rule gives them.
-using Kernel = std::function<std::vector<Tensor>(const KernelInfo&, std::span<const Tensor>)>;
+using Kernel = SmallFunction<Tensors(const KernelInfo&, std::span<const Tensor>)>;
 // Inputs after their silent moves, and outputs; gives the gradient function.
 using MakeBackward =
-    std::function<BackwardFn(std::span<const DTensor> inputs, std::span<const DTensor> outputs)>;
+    SmallFunction<BackwardFn(std::span<const DTensor> inputs, std::span<const DTensor> outputs)>;
 
 struct OpCall {
   const Rule& rule;
@@ -50,28 +54,55 @@ struct OpCall {
   std::optional<DType> dtype = {};  // of the outputs; that of the first input where not given
   std::optional<DType> second_dtype = {};  // of the second output, where it is another (indices)
   CallSite site = {};
+  bool twice = false;  // the backward function may be recorded (Node::Options)
 };
 
 // Throws as apply_rule does. Operands on two meshes, or on none beside one on a mesh (scalars
 // excepted, which count as R): PlacementError that shows replicate(x, mesh). Under
 // RedistributePolicy::kAuto the cheapest fix is made instead. On a rank outside the mesh no kernel
 // runs, and the results are handles.
-std::vector<DTensor> run(const OpCall& call, std::span<const DTensor> inputs);
+//
+// What a rule gives for the Specs of a call is kept in the Context; a call that finds it there
+// takes no lock and, in steady state, nothing from the heap.
+DTensors run(const OpCall& call, std::span<const DTensor> inputs);
 DTensor run1(const OpCall& call, std::initializer_list<DTensor> inputs);
 
-// The Context's slot: sees the rule of every op that runs, before it is applied, and may change it.
-// For the prover of the rules and for tools that list them.
+// An op that ran.
+struct OpRun {
+  std::string_view op;
+  const Rule* rule = nullptr;       // nullptr: an irregular op
+  std::span<const DTensor> given;   // as the call had them
+  std::span<const DTensor> inputs;  // after their moves
+  std::span<DTensor> outputs;       // without graph yet
+  CallSite site = {};
+};
+// The Context's slot: sees what runs, and may change it. For the prover of the rules, and for tools
+// that list, explain and search.
 struct RuleTap {
-  std::function<void(Rule&)> see = {};
+  std::function<void(Rule&)> see = {};  // the rule of every op, before it is applied
+  std::function<void(const OpRun&)> ran = {};
+  // What a backward function gave, before it goes on.
+  std::function<void(std::string_view op, std::span<DTensor> grads)> gradients = {};
+};
+
+// The Context's slot: the tensor that an in-place op writes. It is moved for no op, nor cut by a
+// silent move, and results lie like it.
+struct FixedOperand {
+  DTensor tensor = {};
+  std::string_view op = {};  // that writes it
 };
 
 // An irregular op of one input whose output layout is found otherwise (views).
 struct PlacedCall {
+  using Kernel = SmallFunction<Tensor(const Tensor& local, const Shape& local_shape)>;
+  using Backward = SmallFunction<DTensor(const DTensor& grad), 96>;
+
   std::string_view op;
   const Layout& out;
-  const std::function<Tensor(const Tensor& local, const Shape& local_shape)>& kernel;
-  std::function<DTensor(const DTensor& grad)> backward = {};  // a Partial gradient passes
+  const Kernel& kernel;
+  Backward backward = {};  // a Partial gradient passes
   CallSite site = {};
+  bool twice = false;  // as in OpCall
 };
 DTensor run_placed(const PlacedCall& call, const DTensor& input);
 
@@ -85,7 +116,8 @@ DTensor move_for_op(const DTensor& t, const Layout& to, MoveReason reason, std::
                     CallSite site);
 
 // ArgumentError naming the op where an operand is undefined, or dtypes differ.
-void check_same_dtype(std::string_view op, std::initializer_list<DTensor> inputs);
+void check_same_dtype(std::string_view op,
+                      std::initializer_list<std::reference_wrapper<const DTensor>> inputs);
 void check_floating(std::string_view op, const DTensor& x);
 
 // "abc" for three dims, from `first` on; up to kMaxDims.

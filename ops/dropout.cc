@@ -21,12 +21,10 @@ DTensor drop(const DTensor& a, RandomStream stream, double p, CallSite site) {
       box.offset.push_back(info.range(letter).begin);
       box.size.push_back(info.range(letter).size());
     }
-    return std::vector<Tensor>{cpu::dropout({in[0], box, a.shape()}, stream, p)};
+    return ops::Tensors{cpu::dropout({in[0], box, a.shape()}, stream, p)};
   };
   const auto backward = [&](std::span<const DTensor>, std::span<const DTensor>) -> BackwardFn {
-    return [stream, p](std::span<const DTensor> g) {
-      return std::vector<DTensor>{drop(g[0], stream, p, {})};
-    };
+    return [stream, p](std::span<const DTensor> g) { return Grads{drop(g[0], stream, p, {})}; };
   };
   return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site}, {a});
 }

@@ -21,7 +21,7 @@ DTensor product(std::string_view op, const Contraction& l, const DTensor& a, con
                   .linear = {{0}, {1}},
                   .names = {"a", "b"}};
   const Kernel kernel = [&l](const KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{cpu::contract(in[0], in[1], {l.a, l.b, l.out})};
+    return ops::Tensors{cpu::contract(in[0], in[1], {l.a, l.b, l.out})};
   };
   return run1({.rule = rule, .kernel = kernel, .backward = std::move(backward), .site = site},
               {a, b});
@@ -37,7 +37,7 @@ DTensor contract(std::string_view op, const Contraction& letters, const DTensor&
     return [op = std::string(op), l = letters, wants_a, wants_b,
             a = wants_b ? Saved(in[0], op) : Saved(),
             b = wants_a ? Saved(in[1], op) : Saved()](std::span<const DTensor> g) {
-      std::vector<DTensor> grads(2);
+      Grads grads(2);
       if (wants_a) grads[0] = product(op + "_da", {l.out, l.b, l.a}, g[0], b.value(), {}, {});
       if (wants_b) grads[1] = product(op + "_db", {l.a, l.out, l.b}, a.value(), g[0], {}, {});
       return grads;

@@ -17,8 +17,7 @@ DTensor table_gradient(const DTensor& g, const DTensor& ids, const DTensor& like
                   .linear = {{0}},
                   .names = {"g", "ids", "table"}};
   const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
-    return std::vector<Tensor>{
-        cpu::embedding_backward(in[0], in[1], info.range('v'), options.padding_id)};
+    return ops::Tensors{cpu::embedding_backward(in[0], in[1], info.range('v'), options.padding_id)};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {g, ids, like});
 }
@@ -45,12 +44,12 @@ DTensor embedding(const DTensor& table, const DTensor& ids, const EmbeddingOptio
                   .names = {"table", "ids"}};
   const ops::Kernel kernel = [](const ops::KernelInfo& info, std::span<const Tensor> in) {
     cpu::check_ids(in[1], info.size('v'), {}, "embedding");
-    return std::vector<Tensor>{cpu::embedding(in[0], in[1], info.range('v'))};
+    return ops::Tensors{cpu::embedding(in[0], in[1], info.range('v'))};
   };
   const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
     return [options, ids = Saved(in[1], "embedding"),
             like = ops::shape_operand(in[0])](std::span<const DTensor> g) {
-      return std::vector<DTensor>{table_gradient(g[0], ids.value(), like, options), DTensor()};
+      return Grads{table_gradient(g[0], ids.value(), like, options), DTensor()};
     };
   };
   return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site},

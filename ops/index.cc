@@ -57,16 +57,15 @@ DTensor pick(std::string_view op, Kind kind, const DTensor& a, int dim, const DT
                   .linear = {{0}},
                   .names = {"a", "index"}};
   const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
-    cpu::check_ids(in[1], info.size('v'), {}, rule.op.c_str());
+    cpu::check_ids(in[1], info.size('v'), {}, std::string(rule.op).c_str());
     const Range rows = info.range('v');
-    return std::vector<Tensor>{kind == Kind::kRows ? cpu::index_select(in[0], dim, in[1], rows)
-                                                   : cpu::gather(in[0], dim, in[1], rows)};
+    return ops::Tensors{kind == Kind::kRows ? cpu::index_select(in[0], dim, in[1], rows)
+                                            : cpu::gather(in[0], dim, in[1], rows)};
   };
   const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
     return [kind, dim, name = rule.op + "_backward", index = Saved(in[1], op),
             like = ops::shape_operand(in[0])](std::span<const DTensor> g) {
-      return std::vector<DTensor>{add_into(name, kind, g[0], dim, index.value(), like, {}, false),
-                                  DTensor()};
+      return Grads{add_into(name, kind, g[0], dim, index.value(), like, {}, false), DTensor()};
     };
   };
   return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site},
@@ -81,16 +80,15 @@ DTensor add_into(std::string_view op, Kind kind, const DTensor& g, int dim, cons
                   .linear = {{0}},
                   .names = {"source", "index", "a"}};
   const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
-    if (with_gradient) cpu::check_ids(in[1], info.size('v'), {}, rule.op.c_str());
+    if (with_gradient) cpu::check_ids(in[1], info.size('v'), {}, std::string(rule.op).c_str());
     const Range rows = info.range('v');
-    return std::vector<Tensor>{kind == Kind::kRows ? cpu::index_sum(in[0], dim, in[1], rows)
-                                                   : cpu::scatter_sum(in[0], dim, in[1], rows)};
+    return ops::Tensors{kind == Kind::kRows ? cpu::index_sum(in[0], dim, in[1], rows)
+                                            : cpu::scatter_sum(in[0], dim, in[1], rows)};
   };
   const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
     return [kind, dim, name = rule.op + "_backward",
             index = Saved(in[1], op)](std::span<const DTensor> grads) {
-      return std::vector<DTensor>{pick(name, kind, grads[0], dim, index.value(), {}), DTensor(),
-                                  DTensor()};
+      return Grads{pick(name, kind, grads[0], dim, index.value(), {}), DTensor(), DTensor()};
     };
   };
   return ops::run1({.rule = rule,
@@ -146,7 +144,7 @@ DTensor one_hot(const DTensor& index, int64_t classes, DType dtype, CallSite sit
       .op = "one_hot", .letters = l + "->" + l + "z", .made = {{'z', classes}}, .names = {"index"}};
   const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
     cpu::check_ids(in[0], classes, {}, "one_hot");
-    return std::vector<Tensor>{cpu::one_hot(in[0], classes, dtype)};
+    return ops::Tensors{cpu::one_hot(in[0], classes, dtype)};
   };
   return ops::run1({.rule = rule, .kernel = kernel, .dtype = dtype, .site = site}, {index});
 }

@@ -71,7 +71,7 @@ DTensor gradient_of_x(const State& state, const DTensor& g, const DTensor& x, co
       sums = {whole[0], whole[1]};
     }
     const Tensor dx = cpu::layer_norm_dx(mine_g, mine_x, state.stats, weight, sums, state.n);
-    return std::vector<Tensor>{dx.to(in[1].dtype())};
+    return ops::Tensors{dx.to(in[1].dtype())};
   };
   const ops::OpCall call{
       .rule = rule, .kernel = kernel, .allow_communicating = true, .dtype = x.dtype()};
@@ -90,9 +90,9 @@ std::vector<DTensor> gradients_of_weights(const State& state, const DTensor& g, 
     const Tensor mine_x = cpu::f16_as_f32(in[1]);
     const cpu::LayerNormGrads grads =
         cpu::layer_norm_dw(cpu::f16_as_f32(in[0]).to(mine_x.dtype()), mine_x, state.stats);
-    return std::vector<Tensor>{grads.dw.to(dtype), grads.db.to(dtype)};
+    return ops::Tensors{grads.dw.to(dtype), grads.db.to(dtype)};
   };
-  return ops::run({.rule = rule, .kernel = kernel, .dtype = dtype}, std::vector<DTensor>{g, x});
+  return ops::run({.rule = rule, .kernel = kernel, .dtype = dtype}, Grads{g, x});
 }
 
 BackwardFn backward_of(const std::shared_ptr<State>& state, std::span<const DTensor> in) {
@@ -139,7 +139,7 @@ DTensor run(const std::vector<DTensor>& inputs, const LayerNormOptions& options,
     state->stats = stats_of(mine, whole, l, options.eps, {.op = "layer_norm", .site = site});
     const Tensor y = cpu::layer_norm(mine, state->stats, in.size() > 1 ? in[1] : Tensor(),
                                      in.size() > 2 ? in[2] : Tensor());
-    return std::vector<Tensor>{y.to(in[0].dtype())};
+    return ops::Tensors{y.to(in[0].dtype())};
   };
   const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) {
     return backward_of(state, in);

@@ -22,7 +22,7 @@ DTensor gradient(const Reduction& r, const DTensor& g, const DTensor& x, const D
   const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
     const Shape& shape = in[1].shape();
     const Tensor share = cpu::exp(cpu::sub(in[1], ops::expand_back(in[2], r, shape)));
-    return std::vector<Tensor>{cpu::mul(share, ops::expand_back(in[0], r, shape))};
+    return ops::Tensors{cpu::mul(share, ops::expand_back(in[0], r, shape))};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {g, x, y});
 }
@@ -51,13 +51,13 @@ DTensor logsumexp(const DTensor& a, const Dims& dims, const LogSumExpOptions& op
     const Tensor total =
         ops::reduce_over_ranks(part, info.input(0), {letters, PartialOp::kSum, asked});
     const Tensor y = cpu::add(cpu::log(total), from).to(in[0].dtype());
-    return std::vector<Tensor>{ops::finished(y, r, x.shape())};
+    return ops::Tensors{ops::finished(y, r, x.shape())};
   };
   const auto backward = [&](std::span<const DTensor> in,
                             std::span<const DTensor> out) -> BackwardFn {
     return [r, x = Saved(in[0], "logsumexp"),
             y = Saved(out[0].detach(), "logsumexp")](std::span<const DTensor> g) {
-      return std::vector<DTensor>{gradient(r, g[0], x.value(), y.value())};
+      return Grads{gradient(r, g[0], x.value(), y.value())};
     };
   };
   return ops::run1({.rule = rule,

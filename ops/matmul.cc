@@ -22,7 +22,7 @@ Rule product_rule(std::string_view op, std::string letters, std::string_view a,
 
 ops::Kernel product_kernel(Tensor (*f)(const Tensor&, const Tensor&)) {
   return [f](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{f(in[0], in[1])};
+    return ops::Tensors{f(in[0], in[1])};
   };
 }
 
@@ -39,7 +39,7 @@ Tensor transposed_times(const Tensor& a, const Tensor& b) {
 }
 
 // The gradients of a product: `da` of (g, b), `db` of (a, g), each where it is wanted.
-using Gradient = std::function<DTensor(const DTensor&, const DTensor&)>;
+using Gradient = SmallFunction<DTensor(const DTensor&, const DTensor&)>;
 ops::MakeBackward product_backward(std::string_view op, Gradient da, Gradient db) {
   return [op, da = std::move(da), db = std::move(db)](std::span<const DTensor> in,
                                                       std::span<const DTensor>) -> BackwardFn {
@@ -48,8 +48,8 @@ ops::MakeBackward product_backward(std::string_view op, Gradient da, Gradient db
     return
         [da, db, a = wants_b ? Saved(in[0], op) : Saved(), b = wants_a ? Saved(in[1], op) : Saved(),
          wants_a, wants_b](std::span<const DTensor> g) {
-          return std::vector<DTensor>{wants_a ? da(g[0], b.value()) : DTensor(),
-                                      wants_b ? db(a.value(), g[0]) : DTensor()};
+          return Grads{wants_a ? da(g[0], b.value()) : DTensor(),
+                       wants_b ? db(a.value(), g[0]) : DTensor()};
         };
   };
 }
@@ -119,6 +119,13 @@ bool equal_leading(const DTensor& a, const DTensor& b) {
   return true;
 }
 
+// The gradient of linear's weight by ops that have gradients themselves.
+DTensor linear_dw_of_ops(const DTensor& x, const DTensor& g) {
+  const DTensor rows_x = reshape(x, {-1, x.size(-1)});
+  const DTensor rows_g = reshape(g, {-1, g.size(-1)});
+  return matmul(transpose(rows_g), rows_x);
+}
+
 }  // namespace
 
 DTensor matmul(const DTensor& a, const DTensor& b, CallSite site) {
@@ -133,14 +140,17 @@ DTensor matmul(const DTensor& a, const DTensor& b, CallSite site) {
        .backward = product_backward(
            "matmul",
            [l](const DTensor& g, const DTensor& b) {
+             if (grad_enabled()) return matmul(g, transpose(b, -2, -1));
              return product(product_rule("matmul_da", l + "mn," + l + "kn->" + l + "mk", "g", "b"),
                             times_transposed, g, b);
            },
            [l](const DTensor& a, const DTensor& g) {
+             if (grad_enabled()) return matmul(transpose(a, -2, -1), g);
              return product(product_rule("matmul_db", l + "mk," + l + "mn->" + l + "kn", "a", "g"),
                             transposed_times, a, g);
            }),
-       .site = site},
+       .site = site,
+       .twice = true},
       {a, b});
 }
 
@@ -168,14 +178,17 @@ DTensor linear(const DTensor& x, const DTensor& w, const DTensor& bias, CallSite
        .backward = product_backward(
            "linear",
            [l](const DTensor& g, const DTensor& w) {
+             if (grad_enabled()) return linear(g, transpose(w));
              return product(product_rule("linear_dx", l + "n,nk->" + l + "k", "g", "w"),
                             cpu::linear_dx, g, w);
            },
            [l](const DTensor& x, const DTensor& g) {
+             if (grad_enabled()) return linear_dw_of_ops(x, g);
              const auto dw = [](const Tensor& x, const Tensor& g) { return cpu::linear_dw(g, x); };
              return product(product_rule("linear_dw", l + "k," + l + "n->nk", "x", "g"), dw, x, g);
            }),
-       .site = site},
+       .site = site,
+       .twice = true},
       {x, w});
   return bias.defined() ? add(y, bias, site) : y;
 }

@@ -25,7 +25,7 @@ DTensor gradient(const Reduction& r, const DTensor& g, const DTensor& x, const D
   const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
     const Tensor ratio = cpu::binary(cpu::BinaryOp::kDiv, in[0], in[2]);
     const Tensor safe = cpu::where(in[2], ratio, Tensor::zeros({}, in[2].dtype()));
-    return std::vector<Tensor>{cpu::mul(in[1], ops::expand_back(safe, r, in[1].shape()))};
+    return ops::Tensors{cpu::mul(in[1], ops::expand_back(safe, r, in[1].shape()))};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {g, x, y});
 }
@@ -42,13 +42,13 @@ DTensor euclidean(const DTensor& a, const Dims& dims, const NormOptions& options
         cpu::sum(cpu::unary(cpu::UnaryOp::kSquare, x), r.dims), info.input(0),
         {r.all + "->" + r.kept, PartialOp::kSum, {.op = "norm", .site = site}});
     const Tensor y = cpu::unary(cpu::UnaryOp::kSqrt, total).to(in[0].dtype());
-    return std::vector<Tensor>{ops::finished(y, r, x.shape())};
+    return ops::Tensors{ops::finished(y, r, x.shape())};
   };
   const auto backward = [&](std::span<const DTensor> in,
                             std::span<const DTensor> out) -> BackwardFn {
     return [r, x = Saved(in[0], "norm"),
             y = Saved(out[0].detach(), "norm")](std::span<const DTensor> g) {
-      return std::vector<DTensor>{gradient(r, g[0], x.value(), y.value())};
+      return Grads{gradient(r, g[0], x.value(), y.value())};
     };
   };
   return ops::run1({.rule = rule,

@@ -13,22 +13,22 @@ namespace dtensor::ops {
 template <class F, class G>
 DTensor run_one(const Rule& rule, const DTensor& a, F kernel, G adjoint, CallSite site) {
   const Kernel on_piece = [&kernel](const KernelInfo& info, std::span<const Tensor> in) {
-    return std::vector<Tensor>{kernel(info, in[0])};
+    return ops::Tensors{kernel(info, in[0])};
   };
   const auto backward = [&adjoint](std::span<const DTensor>,
                                    std::span<const DTensor>) -> BackwardFn {
-    return [adjoint = std::move(adjoint)](std::span<const DTensor> g) {
-      return std::vector<DTensor>{adjoint(g[0])};
-    };
+    return
+        [adjoint = std::move(adjoint)](std::span<const DTensor> g) { return Grads{adjoint(g[0])}; };
   };
-  return run1({.rule = rule, .kernel = on_piece, .backward = backward, .site = site}, {a});
+  return run1({.rule = rule, .kernel = on_piece, .backward = backward, .site = site, .twice = true},
+              {a});
 }
 
 // Without a gradient: adjoints themselves.
 template <class F>
 DTensor run_one(const Rule& rule, const DTensor& a, F kernel) {
   const Kernel on_piece = [&kernel](const KernelInfo& info, std::span<const Tensor> in) {
-    return std::vector<Tensor>{kernel(info, in[0])};
+    return ops::Tensors{kernel(info, in[0])};
   };
   return run1({.rule = rule, .kernel = on_piece}, {a});
 }

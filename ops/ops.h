@@ -15,6 +15,7 @@
 #include "dtensor/ops/einsum.h"
 #include "dtensor/ops/elementwise.h"
 #include "dtensor/ops/embedding.h"
+#include "dtensor/ops/in_place.h"
 #include "dtensor/ops/index.h"
 #include "dtensor/ops/layer_norm.h"
 #include "dtensor/ops/like.h"

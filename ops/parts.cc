@@ -86,7 +86,7 @@ DTensor join(std::string_view op, std::span<const DTensor> parts, const Parting&
       kernels::copy(in[i], p.part(whole, i, begin));
       begin += p.sizes[i];
     }
-    return std::vector<Tensor>{whole};
+    return ops::Tensors{whole};
   };
   return ops::run({.rule = rule,
                    .kernel = kernel,
@@ -124,7 +124,7 @@ std::vector<DTensor> take_apart(std::string_view op, const DTensor& a, const Par
       for (size_t i = 0; i < all.size(); ++i) {
         if (!all[i].defined()) all[i] = zeros_like(likes[i], {.dtype = dtype});
       }
-      return std::vector<DTensor>{join(op + "_backward", all, p, ndim, false, {})};
+      return Grads{join(op + "_backward", all, p, ndim, false, {})};
     };
   };
   return ops::run({.rule = rule,

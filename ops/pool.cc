@@ -42,7 +42,7 @@ DTensor max_pool2d(const DTensor& x, const Pool2dOptions& options, CallSite site
   const cpu::Window window = window_of("max_pool2d", x, options);
   const Rule rule = pool_rule("max_pool2d", x, window);
   const ops::Kernel kernel = [&window](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{cpu::max_pool2d(in[0], window)};
+    return ops::Tensors{cpu::max_pool2d(in[0], window)};
   };
   const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
     return [window, x = Saved(in[0], "max_pool2d")](std::span<const DTensor> g) {
@@ -53,10 +53,9 @@ DTensor max_pool2d(const DTensor& x, const Pool2dOptions& options, CallSite site
                       .linear = {{0}},
                       .names = {"g", "x"}};
       const ops::Kernel to_largest = [&](const ops::KernelInfo&, std::span<const Tensor> t) {
-        return std::vector<Tensor>{cpu::max_pool2d_backward(t[0], t[1], window)};
+        return ops::Tensors{cpu::max_pool2d_backward(t[0], t[1], window)};
       };
-      return std::vector<DTensor>{
-          ops::run1({.rule = back, .kernel = to_largest}, {g[0], x.value()})};
+      return Grads{ops::run1({.rule = back, .kernel = to_largest}, {g[0], x.value()})};
     };
   };
   return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site}, {x});

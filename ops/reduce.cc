@@ -25,9 +25,18 @@ DTensor spread(const Reduction& r, const DTensor& g, const DTensor& like, double
   rule.names = {"g", "like"};
   const ops::Kernel kernel = [&r, factor](const ops::KernelInfo&, std::span<const Tensor> in) {
     const Tensor part = factor == 1.0 ? in[0] : cpu::scale(in[0], factor);
-    return std::vector<Tensor>{ops::expand_back(part, r, in[1].shape()).clone()};
+    return ops::Tensors{ops::expand_back(part, r, in[1].shape()).clone()};
   };
-  return ops::run1({.rule = rule, .kernel = kernel}, {g, like});
+  const auto backward = [&](std::span<const DTensor>, std::span<const DTensor>) -> BackwardFn {
+    return [r, factor](std::span<const DTensor> up) {
+      // A scalar was not summed; the factor of a mean is one over the count of elements.
+      if (r.dims.empty()) return Grads{up[0], DTensor()};
+      const KeepDims keep = r.out == r.kept ? KeepDims::kNo : KeepDims::kYes;
+      return Grads{factor == 1.0 ? sum(up[0], r.dims, keep) : mean(up[0], r.dims, keep), DTensor()};
+    };
+  };
+  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .twice = true},
+                   {g, like});
 }
 
 // Of 16-bit types in f32, rounded once.
@@ -44,14 +53,15 @@ DTensor run_sum(std::string_view op, const DTensor& a, const Reduction& r, bool 
   rule.linear = {{0}};
   const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
     const Tensor y = divide ? mean_of(in[0], r, factor) : cpu::sum(in[0], r.dims);
-    return std::vector<Tensor>{ops::finished(y, r, in[0].shape())};
+    return ops::Tensors{ops::finished(y, r, in[0].shape())};
   };
   const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
     return [r, factor, like = ops::shape_operand(in[0])](std::span<const DTensor> g) {
-      return std::vector<DTensor>{spread(r, g[0], like, factor)};
+      return Grads{spread(r, g[0], like, factor)};
     };
   };
-  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site}, {a});
+  return ops::run1(
+      {.rule = rule, .kernel = kernel, .backward = backward, .site = site, .twice = true}, {a});
 }
 
 // ---- Extremes and products
@@ -79,7 +89,7 @@ DTensor extreme_gradient(const Reduction& r, const DTensor& g, const DTensor& x,
   Rule rule = r.gradient("extreme_backward", {"y"});
   rule.uncut += r.reduced;
   const ops::Kernel kernel = [&r](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{select_extreme(in[0], in[1], in[2], r)};
+    return ops::Tensors{select_extreme(in[0], in[1], in[2], r)};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {g, x, y});
 }
@@ -92,7 +102,7 @@ DTensor prod_gradient(const Reduction& r, const DTensor& g, const DTensor& x, co
   rule.uncut += r.reduced;
   const ops::Kernel kernel = [&r](const ops::KernelInfo&, std::span<const Tensor> in) {
     const Tensor others = cpu::products_of_others(in[1], r.dims);
-    return std::vector<Tensor>{cpu::mul(others, ops::expand_back(in[0], r, in[1].shape()))};
+    return ops::Tensors{cpu::mul(others, ops::expand_back(in[0], r, in[1].shape()))};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {g, x});
 }
@@ -113,16 +123,14 @@ DTensor run_choice(const Choice& c, const DTensor& a, const Reduction& r, CallSi
   Rule rule = r.rule(c.op);
   rule.reduce = c.reduce;
   const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{
+    return ops::Tensors{
         ops::finished(c.local(in[0], r.dims, cpu::KeepDims::kNo), r, in[0].shape())};
   };
   ops::MakeBackward backward;
   if (c.gradient) {
     backward = [&](std::span<const DTensor> in, std::span<const DTensor> out) -> BackwardFn {
-      return [r, f = c.gradient, x = Saved(in[0], c.op),
-              y = Saved(out[0].detach(), c.op)](std::span<const DTensor> g) {
-        return std::vector<DTensor>{f(r, g[0], x.value(), y.value())};
-      };
+      return [r, f = c.gradient, x = Saved(in[0], c.op), y = Saved(out[0].detach(), c.op)](
+                 std::span<const DTensor> g) { return Grads{f(r, g[0], x.value(), y.value())}; };
     };
   }
   return ops::run1(

@@ -16,7 +16,7 @@ Rule Reduction::gradient(std::string op, std::vector<std::string_view> more_name
   Rule rule{.op = std::move(op), .letters = out + "," + all, .linear = {{0}}, .names = {"g", "x"}};
   for (size_t i = 0; i < more_names.size(); ++i) rule.letters += "," + out;
   rule.letters += "->" + all;
-  rule.names.insert(rule.names.end(), more_names.begin(), more_names.end());
+  rule.names.append(more_names.begin(), more_names.end());
   for (const MadeLetter& m : made) rule.uncut += m.letter;
   return rule;
 }

@@ -46,14 +46,14 @@ DTensor gradient_of_x(const State& s, const DTensor& g, const DTensor& x, const 
     const Tensor mine_x = cpu::f16_as_f32(in[1]);
     const Tensor mine_g = cpu::f16_as_f32(in[0]);
     if (!s.cut) {
-      return std::vector<Tensor>{
+      return ops::Tensors{
           cpu::rms_norm_dx(mine_g, mine_x, cpu::f16_as_f32(in[2]), s.eps).to(in[1].dtype())};
     }
     const MoveOptions asked{.op = "rms_norm", .cause = Cause::kAdjoint, .of = "rms_norm"};
     cpu::RowSums sums = cpu::layer_norm_sums(mine_g, mine_x, s.stats, in[2]);
     sums.vu =
         ops::reduce_over_ranks(sums.vu, info.input(1), {l + "h->" + l, PartialOp::kSum, asked});
-    return std::vector<Tensor>{
+    return ops::Tensors{
         cpu::layer_norm_dx(mine_g, mine_x, s.stats, in[2], sums, s.n).to(in[1].dtype())};
   };
   return ops::run1({.rule = rule, .kernel = kernel, .allow_communicating = true}, {g, x, w});
@@ -70,7 +70,7 @@ DTensor gradient_of_w(const State& s, const DTensor& g, const DTensor& x, DType 
     const Tensor mine_g = cpu::f16_as_f32(in[0]);
     const Tensor dw = s.cut ? cpu::layer_norm_dw(mine_g, mine_x, s.stats).dw
                             : cpu::rms_norm_dw(mine_g, mine_x, s.eps);
-    return std::vector<Tensor>{dw.to(dtype)};
+    return ops::Tensors{dw.to(dtype)};
   };
   return ops::run1({.rule = rule, .kernel = kernel, .dtype = dtype}, {g, x});
 }
@@ -85,9 +85,9 @@ std::vector<DTensor> both_gradients(const State& s, const DTensor& g, const DTen
   const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
     const cpu::RmsNormGrads grads = cpu::rms_norm_backward(
         cpu::f16_as_f32(in[0]), cpu::f16_as_f32(in[1]), cpu::f16_as_f32(in[2]), s.eps);
-    return std::vector<Tensor>{grads.dx.to(in[1].dtype()), grads.dw.to(in[2].dtype())};
+    return ops::Tensors{grads.dx.to(in[1].dtype()), grads.dw.to(in[2].dtype())};
   };
-  return ops::run({.rule = rule, .kernel = kernel}, std::vector<DTensor>{g, x, w});
+  return ops::run({.rule = rule, .kernel = kernel}, Grads{g, x, w});
 }
 
 std::vector<DTensor> gradients(const State& s, Wants wants, const DTensor& g, const DTensor& x,
@@ -114,14 +114,14 @@ DTensor rms_norm(const DTensor& x, const DTensor& w, const RmsNormOptions& optio
   const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
     const Tensor mine = cpu::f16_as_f32(in[0]);
     if (!is_cut(info.input(0))) {
-      return std::vector<Tensor>{
+      return ops::Tensors{
           cpu::rms_norm(mine, cpu::f16_as_f32(in[1]), options.eps).to(in[0].dtype())};
     }
     const MoveOptions asked{.op = "rms_norm", .site = site};
     const Tensor squares = ops::reduce_over_ranks(cpu::row_squares(mine, {}), info.input(0),
                                                   {l + "h->" + l, PartialOp::kSum, asked});
     state->stats.inverse = cpu::inverse_root(squares, state->n, options.eps);
-    return std::vector<Tensor>{cpu::layer_norm(mine, state->stats, in[1], {}).to(in[0].dtype())};
+    return ops::Tensors{cpu::layer_norm(mine, state->stats, in[1], {}).to(in[0].dtype())};
   };
   const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
     const Wants wants{in[0].requires_grad(), in[1].requires_grad()};

@@ -20,7 +20,7 @@ Rule rope_rule(std::string_view op, int ndim) {
 DTensor gradient(const DTensor& g, const DTensor& cos, const DTensor& sin) {
   const Rule rule = rope_rule("rope_backward", g.ndim());
   const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{cpu::rope_backward(in[0], in[1], in[2])};
+    return ops::Tensors{cpu::rope_backward(in[0], in[1], in[2])};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {g, cos, sin});
 }
@@ -38,11 +38,11 @@ DTensor rope(const DTensor& x, const DTensor& cos, const DTensor& sin, CallSite 
   }
   const Rule rule = rope_rule("rope", x.ndim());
   const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{cpu::rope(in[0], in[1], in[2])};
+    return ops::Tensors{cpu::rope(in[0], in[1], in[2])};
   };
   const auto backward = [](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
     return [cos = Saved(in[1], "rope"), sin = Saved(in[2], "rope")](std::span<const DTensor> g) {
-      return std::vector<DTensor>{gradient(g[0], cos.value(), sin.value()), DTensor(), DTensor()};
+      return Grads{gradient(g[0], cos.value(), sin.value()), DTensor(), DTensor()};
     };
   };
   return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site},

@@ -23,14 +23,14 @@ std::vector<DTensor> silu_mul_gradients(const DTensor& g, const DTensor& a, cons
                     .names = {"g", "a", "b"}};
     const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
       cpu::SiluMulGrads grads = cpu::silu_mul_backward(in[0], in[1], in[2]);
-      return std::vector<Tensor>{std::move(grads.da), std::move(grads.db)};
+      return ops::Tensors{std::move(grads.da), std::move(grads.db)};
     };
-    return ops::run({.rule = rule, .kernel = kernel}, std::vector<DTensor>{g, a, b});
+    return ops::run({.rule = rule, .kernel = kernel}, Grads{g, a, b});
   }
   const Rule rule{
       .op = "silu_mul_da", .letters = in, .linear = {{0}, {2}}, .names = {"g", "a", "b"}};
   const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{cpu::silu_mul_backward(in[0], in[1], in[2]).da};
+    return ops::Tensors{cpu::silu_mul_backward(in[0], in[1], in[2]).da};
   };
   return {ops::run1({.rule = rule, .kernel = kernel}, {g, a, b}), mul(g, silu(a))};
 }
@@ -44,7 +44,7 @@ DTensor silu_mul(const DTensor& a, const DTensor& b, CallSite site) {
   const Rule rule{
       .op = "silu_mul", .letters = l + "," + l + "->" + l, .linear = {{1}}, .names = {"a", "b"}};
   const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{cpu::silu_mul(in[0], in[1])};
+    return ops::Tensors{cpu::silu_mul(in[0], in[1])};
   };
   const auto backward = [](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
     return

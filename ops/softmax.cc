@@ -53,7 +53,7 @@ DTensor gradient(const Softmax& s, const DTensor& g, const DTensor& y) {
                                            {info.input(1), s.dim, rows_y}, PartialOp::kSum,
                                            {.op = s.op, .cause = Cause::kAdjoint, .of = s.op});
     const Tensor dx = cpu::softmax_backward(rows_g, rows_y, dot, s.form);
-    return std::vector<Tensor>{from_last(dx, s.dim, in[1].dtype())};
+    return ops::Tensors{from_last(dx, s.dim, in[1].dtype())};
   };
   return ops::run1({.rule = rule, .kernel = kernel, .allow_communicating = true}, {g, y});
 }
@@ -73,11 +73,11 @@ DTensor run(const char* op, SoftmaxForm form, const DTensor& x, const SoftmaxOpt
     const Tensor rows = to_last(in[0], s.dim);
     const cpu::SoftmaxStats stats =
         ops::class_stats({info.input(0), s.dim, rows}, {.op = op, .site = site});
-    return std::vector<Tensor>{from_last(cpu::softmax(rows, stats, form), s.dim, in[0].dtype())};
+    return ops::Tensors{from_last(cpu::softmax(rows, stats, form), s.dim, in[0].dtype())};
   };
   const auto backward = [s](std::span<const DTensor>, std::span<const DTensor> out) -> BackwardFn {
     return [s, y = Saved(out[0].detach(), s.op)](std::span<const DTensor> g) {
-      return std::vector<DTensor>{gradient(s, g[0], y.value())};
+      return Grads{gradient(s, g[0], y.value())};
     };
   };
   return ops::run1({.rule = rule,

@@ -29,7 +29,7 @@ DTensor to_their_places(std::string_view op, const DTensor& g, const DTensor& in
                   .linear = {{0}},
                   .names = {"g", "indices"}};
   const ops::Kernel kernel = [=](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{cpu::scatter_sum(in[0], dim, in[1], {0, size})};
+    return ops::Tensors{cpu::scatter_sum(in[0], dim, in[1], {0, size})};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {g, indices});
 }
@@ -43,12 +43,12 @@ SortResult order(std::string_view op, const DTensor& a, const Ordering& by, Call
                   .made = {{'Z', by.count}}};
   const ops::Kernel kernel = [&by](const ops::KernelInfo&, std::span<const Tensor> x) {
     cpu::Sorted sorted = cpu::sort(x[0], by.dim, by.order, by.count);
-    return std::vector<Tensor>{std::move(sorted.values), std::move(sorted.indices)};
+    return ops::Tensors{std::move(sorted.values), std::move(sorted.indices)};
   };
   const auto backward = [&](std::span<const DTensor> x, std::span<const DTensor> y) -> BackwardFn {
     return [op = rule.op, dim = by.dim, size = x[0].size(by.dim),
             indices = Saved(y[1].detach(), op)](std::span<const DTensor> g) {
-      return std::vector<DTensor>{to_their_places(op, g[0], indices.value(), dim, size)};
+      return Grads{to_their_places(op, g[0], indices.value(), dim, size)};
     };
   };
   std::vector<DTensor> both = ops::run({.rule = rule,

@@ -24,7 +24,7 @@ DTensor gradient(UnaryOp op, const Numbers& numbers, const DTensor& g, const DTe
                   .linear = {{0}},
                   .names = {"g", cpu::info_of(op).saves == UnarySaves::kInput ? "x" : "y"}};
   const ops::Kernel kernel = [op, numbers](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{cpu::unary_backward(op, in[0], in[1], numbers)};
+    return ops::Tensors{cpu::unary_backward(op, in[0], in[1], numbers)};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {g, saved});
 }
@@ -35,19 +35,20 @@ ops::MakeBackward backward_of(UnaryOp op, const Numbers& numbers) {
       return {};
     case UnarySaves::kNothing:
       return [op, numbers](std::span<const DTensor>, std::span<const DTensor>) -> BackwardFn {
-        return [op, numbers](std::span<const DTensor> g) {
-          return std::vector<DTensor>{run(op, g[0], numbers, {})};
-        };
+        return
+            [op, numbers](std::span<const DTensor> g) { return Grads{run(op, g[0], numbers, {})}; };
       };
     default:
-      return [op, numbers](std::span<const DTensor> in,
-                           std::span<const DTensor> out) -> BackwardFn {
-        const bool input = cpu::info_of(op).saves == UnarySaves::kInput;
-        return [op, numbers, saved = Saved(input ? in[0] : out[0].detach(), cpu::info_of(op).name)](
-                   std::span<const DTensor> g) {
-          return std::vector<DTensor>{gradient(op, numbers, g[0], saved.value())};
-        };
-      };
+      return
+          [op, numbers](std::span<const DTensor> in, std::span<const DTensor> out) -> BackwardFn {
+            const bool input = cpu::info_of(op).saves == UnarySaves::kInput;
+            return [op, numbers,
+                    saved = input ? Saved(in[0], cpu::info_of(op).name)
+                                  : Saved::output(out[0], cpu::info_of(op).name)](
+                       std::span<const DTensor> g) {
+              return Grads{gradient(op, numbers, g[0], saved.value())};
+            };
+          };
   }
 }
 
@@ -57,13 +58,14 @@ DTensor run(UnaryOp op, const DTensor& a, const Numbers& numbers, CallSite site)
   cpu::check_dtype(op, a.dtype());
   const Rule rule = ops::pointwise_rule(info.name, a, info.saves == UnarySaves::kNothing);
   const ops::Kernel kernel = [op, numbers](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{cpu::unary(op, in[0], numbers)};
+    return ops::Tensors{cpu::unary(op, in[0], numbers)};
   };
   return ops::run1({.rule = rule,
                     .kernel = kernel,
                     .backward = backward_of(op, numbers),
                     .dtype = info.to_bool ? DType::kBool : a.dtype(),
-                    .site = site},
+                    .site = site,
+                    .twice = true},
                    {a});
 }
 

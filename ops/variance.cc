@@ -25,8 +25,7 @@ DTensor gradient(const Reduction& r, double divisor, const DTensor& g, const DTe
     const Shape& shape = in[1].shape();
     const Tensor distance = cpu::sub(in[1].to(in[2].dtype()), ops::expand_back(in[2], r, shape));
     const Tensor scaled = cpu::scale(in[0].to(in[2].dtype()), 2 / divisor);
-    return std::vector<Tensor>{
-        cpu::mul(distance, ops::expand_back(scaled, r, shape)).to(in[1].dtype())};
+    return ops::Tensors{cpu::mul(distance, ops::expand_back(scaled, r, shape)).to(in[1].dtype())};
   };
   return ops::run1({.rule = rule, .kernel = kernel, .dtype = x.dtype()}, {g, x, mean});
 }
@@ -52,14 +51,14 @@ DTensor var(const DTensor& a, const Dims& dims, const VarOptions& options, CallS
     const Tensor squares = cpu::sum(cpu::unary(cpu::UnaryOp::kSquare, distance), r.dims);
     const Tensor y = cpu::binary(cpu::BinaryOp::kDiv,
                                  ops::reduce_over_ranks(squares, info.input(0), over), divisor);
-    return std::vector<Tensor>{ops::finished(y, r, x.shape()).to(in[0].dtype()),
-                               ops::finished(mean, r, x.shape())};
+    return ops::Tensors{ops::finished(y, r, x.shape()).to(in[0].dtype()),
+                        ops::finished(mean, r, x.shape())};
   };
   const auto backward = [&](std::span<const DTensor> in,
                             std::span<const DTensor> out) -> BackwardFn {
     return [r, divisor, x = Saved(in[0], "var"),
             mean = Saved(out[1].detach(), "var")](std::span<const DTensor> g) {
-      return std::vector<DTensor>{gradient(r, divisor, g[0], x.value(), mean.value())};
+      return Grads{gradient(r, divisor, g[0], x.value(), mean.value())};
     };
   };
   return ops::run1({.rule = rule,

@@ -41,7 +41,8 @@ DTensor to_shape(const std::string& op, const DTensor& a, const Shape& shape, Lo
        .out = out,
        .kernel = local_view,
        .backward = [from = a.shape()](const DTensor& g) { return reshape(g, from); },
-       .site = site},
+       .site = site,
+       .twice = true},
       placed);
 }
 

@@ -16,7 +16,7 @@ DTensor where(const DTensor& condition, const DTensor& a, const DTensor& b, Call
   const std::array<DTensor, 3> inputs = {condition, a, b};
   const Rule rule = ops::broadcast_rule("where", inputs, {{1, 2}}, {"condition", "a", "b"});
   const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return std::vector<Tensor>{cpu::where(in[0], in[1], in[2])};
+    return ops::Tensors{cpu::where(in[0], in[1], in[2])};
   };
   const auto backward = [](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
     return [chosen = Saved(in[0], "where"), a = in[1].requires_grad(), b = in[2].requires_grad(),

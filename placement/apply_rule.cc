@@ -45,7 +45,7 @@ std::string no_row_text(const Rule& rule, std::span<const Layout> in, const Rule
                         shape_text(in[i], i, options), to_string(in[i].placement(m)));
   }
   text += fmt::format(" on mesh dim \"{}\" ({} ranks); ", mesh.name(m), mesh.size(m));
-  if (!rule.letters.empty()) text += fmt::format("no row of {} takes that: ", rule.letters);
+  if (!rule.letters.empty()) text += fmt::format("no row of {} takes that: ", rule.letters.view());
   text += mismatch.why + ".";
   if (mesh.ndim() > 1) {
     for (size_t i = 0; i < in.size(); ++i) {

@@ -7,8 +7,8 @@
 namespace dtensor {
 namespace {
 
-std::vector<std::string_view> split_operands(std::string_view text) {
-  std::vector<std::string_view> operands;
+RuleLetters::Operands split_operands(std::string_view text) {
+  RuleLetters::Operands operands;
   for (;;) {
     const size_t comma = text.find(',');
     operands.push_back(text.substr(0, comma));
@@ -18,6 +18,22 @@ std::vector<std::string_view> split_operands(std::string_view text) {
 }
 
 bool has(std::string_view letters, char letter) { return letters.find(letter) != letters.npos; }
+
+// Is `to` reached by moves from R alone, R -> P and R -> S, whose levels come last? These need no
+// message, whatever the lengths.
+bool only_appends(const Spec& from, const Spec& to) {
+  for (int m = 0; m < from.mesh().ndim(); ++m) {
+    if (from.placement(m) != to.placement(m) && !from.placement(m).is_replicate()) return false;
+  }
+  for (int d = 0; d < from.ndim(); ++d) {
+    const auto before = from.levels(d);
+    const auto after = to.levels(d);
+    if (before.size() > after.size() || !std::ranges::equal(before, after.first(before.size()))) {
+      return false;
+    }
+  }
+  return true;
+}
 
 // Where a letter's cut is taken from.
 struct Source {
@@ -124,7 +140,7 @@ class Matcher {
       if (const char cutter = cutter_[static_cast<size_t>(m)]; cutter != '\0') {
         return fail(m, std::string("Partial meets a cut of '") + cutter + "'");
       }
-      const auto group = std::ranges::find_if(rule_.linear, [&](const std::vector<int>& set) {
+      const auto group = std::ranges::find_if(rule_.linear, [&](const Rule::InputSet& set) {
         return std::ranges::all_of(partial,
                                    [&](int i) { return std::ranges::find(set, i) != set.end(); });
       });
@@ -155,7 +171,10 @@ class Matcher {
       }
       const int input = static_cast<int>(i);
       const Layout want(Spec::from_levels(mesh_, cuts, partial_placements(input)), in_[i].shape());
-      if (equal_boundaries(in_[i], want)) {
+      const bool is_there = in_[i].spec() == want.spec();
+      // Which of the cases below holds is then the same for every length.
+      if (!is_there && !only_appends(in_[i].spec(), want.spec())) result_.by_lengths = true;
+      if (is_there || equal_boundaries(in_[i], want)) {
         result_.in.push_back(in_[i]);
       } else if (is_silent_move(in_[i], want)) {
         result_.in.push_back(want);
@@ -253,7 +272,7 @@ class Matcher {
   std::array<Source, 128> source_{};
   std::array<std::vector<Level>, 128> cut_;  // by letter
   std::array<char, kMaxMeshDims> cutter_{};  // by mesh dim
-  std::array<const std::vector<int>*, kMaxMeshDims> group_{};
+  std::array<const Rule::InputSet*, kMaxMeshDims> group_{};
   RuleResult result_;
   RuleMismatch mismatch_;
 };
@@ -301,7 +320,7 @@ PlacementSignature signature_of(const Rule& rule) {
       signature.rows.push_back(std::move(row));
     }
   }
-  for (const std::vector<int>& set : rule.linear) {
+  for (const Rule::InputSet& set : rule.linear) {
     SignatureRow row{std::vector<Placement>(n), {}};
     for (const int i : set) row.in[static_cast<size_t>(i)] = Partial();
     row.out.assign(letters.out.size(), Partial());

@@ -20,6 +20,8 @@
 #include <string_view>
 #include <vector>
 
+#include "dtensor/base/inline_text.h"
+#include "dtensor/base/inline_vector.h"
 #include "dtensor/placement/layout.h"
 #include "dtensor/placement/signature.h"
 
@@ -32,17 +34,21 @@ struct MadeLetter {
   friend bool operator==(const MadeLetter&, const MadeLetter&) = default;
 };
 
+// Made anew for every call of an op: it takes no memory from the heap.
 struct Rule {
-  std::string op;                             // "matmul"
-  std::string letters;                        // "mk,kn->mn": a-z and A-Z, each once in an operand
-  std::string uncut = {};                     // letters that may not be cut
-  std::vector<MadeLetter> made = {};          // lengths of the letters of outputs only
-  std::vector<std::vector<int>> linear = {};  // sets of inputs that the op is jointly linear in
-  PartialOp reduce = PartialOp::kSum;         // of a letter cut away
-  std::string communicating = {};             // letters whose cut needs messages inside the op
-  std::string reduced = {};                   // of them, those that the op itself reduces
-  std::string_view ask = {};                  // what a call writes to ask for them
-  std::vector<std::string_view> names = {};   // of the inputs, for messages; a, b, c where missing
+  using InputSet = InlineVector<int, 4>;
+
+  InlineText<119> op;                     // "matmul"
+  InlineText<119> letters;                // "mk,kn->mn": a-z and A-Z, each once in an operand
+  InlineText<39> uncut = {};              // letters that may not be cut
+  InlineVector<MadeLetter, 2> made = {};  // lengths of the letters of outputs only
+  InlineVector<InputSet, 3> linear = {};  // sets of inputs that the op is jointly linear in
+  PartialOp reduce = PartialOp::kSum;     // of a letter cut away
+  InlineText<39> communicating = {};      // letters whose cut needs messages inside the op
+  InlineText<39> reduced = {};            // of them, those that the op itself reduces
+  std::string_view ask = {};              // what a call writes to ask for them
+  InlineVector<std::string_view, 6> names =
+      {};  // of the inputs, for messages; a, b, c where missing
 
   std::string name(int input) const;
   bool may_cut(char letter, bool allow_communicating) const;
@@ -50,8 +56,9 @@ struct Rule {
 
 // The letters of one operand each.
 struct RuleLetters {
-  std::vector<std::string_view> in;
-  std::vector<std::string_view> out;
+  using Operands = InlineVector<std::string_view, 8>;
+  Operands in;
+  Operands out;
 };
 // Views into rule.letters. InternalError where it is not of that form.
 RuleLetters parse_letters(const Rule& rule);
@@ -77,6 +84,8 @@ struct RuleResult {
   std::vector<Layout> in;  // the layouts that the inputs must have: reached by silent moves
   std::vector<Layout> out;
   bool communicates = false;  // a communicating letter is cut
+  // Would other lengths of the same Specs have other answers? Else only shapes have to fit.
+  bool by_lengths = false;
 };
 // Why no row takes a call.
 struct RuleMismatch {

@@ -75,7 +75,7 @@ class FixFinder {
     }
     if (partial.empty()) return found.empty() ? std::vector<Choice>{{}} : found;
     for (size_t g = 0; g < rule_.linear.size() && found.empty(); ++g) {
-      const std::vector<int>& set = rule_.linear[g];
+      const Rule::InputSet& set = rule_.linear[g];
       if (std::ranges::all_of(partial, [&](int i) { return std::ranges::count(set, i) > 0; })) {
         return {Choice{'\0', static_cast<int>(g)}};
       }
@@ -183,7 +183,7 @@ class FixFinder {
       for (size_t m = 0; m < chosen.size(); ++m) {
         const int g = chosen[m].group;
         if (g < 0) continue;
-        const std::vector<int>& set = rule_.linear[static_cast<size_t>(g)];
+        const Rule::InputSet& set = rule_.linear[static_cast<size_t>(g)];
         if (std::ranges::count(set, static_cast<int>(i)) > 0) placements[m] = Partial();
       }
       const Layout want(Spec::from_levels(mesh_, cuts, placements), x.shape());

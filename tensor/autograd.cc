@@ -1,8 +1,10 @@
 #include "dtensor/tensor/autograd.h"
 
+#include <array>
 #include <utility>
 
 #include "dtensor/base/error.h"
+#include "dtensor/base/small_memory.h"
 #include "dtensor/tensor/backward.h"
 #include "dtensor/tensor/dtensor_impl.h"
 #include "dtensor/tensor/kernels.h"
@@ -26,6 +28,20 @@ bool counts_here(const DTensor& grad, const DTensor& other) {
     }
   }
   return true;
+}
+
+uint64_t version_of(const DTensor& t) {
+  return t.has_local() ? t.local_tensor().storage()->version() : 0;
+}
+
+// A tensor that an op made has the gradient of its values as they were made.
+void check_unwritten(const DTensor& t, std::string_view op) {
+  const DTensor::Impl& impl = *t.impl();
+  if (impl.node == nullptr || impl.made_version == version_of(t)) return;
+  throw Error(
+      std::string(op) + ": " + internal::describe(t) + ", made by " + std::string(impl.node->op()) +
+      ", was written in place through another tensor of its memory, so that its graph is not "
+      "that of its values; make it again after the write");
 }
 
 // The layout of a + b: Partial where one of them is.
@@ -54,13 +70,14 @@ bool grad_enabled() { return Context::current().slot<GradMode>().enabled; }
 
 Node::Node(std::string_view op, std::span<const DTensor> inputs, std::span<const DTensor> outputs,
            BackwardFn backward, const Options& options)
-    : op_(op),
+    : op_(op.substr(0, 63)),
       backward_(std::move(backward)),
       options_(options),
       sequence_(Context::current().slot<NodeClock>().next++) {
   for (const DTensor& in : inputs) {
     Edge& edge = inputs_.emplace_back();
     if (!in.defined() || !in.requires_grad()) continue;
+    check_unwritten(in, op);
     edge.node = in.impl()->node;
     edge.output = in.impl()->output;
     if (edge.node == nullptr) edge.leaf = in;
@@ -71,7 +88,7 @@ Node::Node(std::string_view op, std::span<const DTensor> inputs, std::span<const
 // A long chain of nodes is taken apart in a loop: destructors that call each other would need a
 // stack as deep as the graph.
 Node::~Node() {
-  std::vector<std::shared_ptr<Node>> chain;
+  InlineVector<std::shared_ptr<Node>, 4> chain;
   const auto take = [&chain](Node& node) {
     for (Edge& edge : node.inputs_) {
       if (edge.node != nullptr && edge.node.use_count() == 1) chain.push_back(std::move(edge.node));
@@ -94,11 +111,12 @@ void record(std::string_view op, std::span<const DTensor> inputs, std::span<DTen
   for (DTensor& out : outputs) {
     if (out.requires_grad()) out = out.detach();  // a handle of its own
   }
-  const auto node = std::make_shared<Node>(op, inputs, outputs, std::move(backward), options);
+  const auto node = make_small<Node>(op, inputs, outputs, std::move(backward), options);
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!is_floating(outputs[i].dtype())) continue;
     outputs[i].impl()->node = node;
     outputs[i].impl()->output = static_cast<int>(i);
+    outputs[i].impl()->made_version = version_of(outputs[i]);
   }
 }
 
@@ -119,7 +137,16 @@ DTensor accumulate(const DTensor& a, const DTensor& b) {
   } else {
     sum = Tensor::full(a.local_tensor().shape(), -0.0, a.dtype());
   }
-  return DTensor(sum, to, a.mesh());
+  DTensor out(sum, to, a.mesh());
+  if (grad_enabled()) {
+    const std::array<DTensor, 2> in = {a, b};
+    record("accumulate", in, {&out, 1},
+           [](std::span<const DTensor> g) {
+             return Grads{g[0], g[0]};
+           },
+           {.passes_partial = true, .twice = true});
+  }
+  return out;
 }
 
 void add_grad_hook(const DTensor& t, GradHook hook) {
@@ -140,7 +167,7 @@ DTensor with_backward_hook(const DTensor& t, std::function<void()> hook) {
   record("backward_hook", {&t, 1}, {&out, 1},
          [hook = std::move(hook)](std::span<const DTensor> grads) {
            hook();
-           return std::vector<DTensor>(grads.begin(), grads.end());
+           return Grads(grads.begin(), grads.end());
          },
          {.passes_partial = true});
   return out;
@@ -152,17 +179,60 @@ void on_backward_end(std::function<void()> f) {
   Context::current().slot<BackwardEnd>().callbacks.push_back(std::move(f));
 }
 
-Saved::Saved(const DTensor& t, std::string_view op) : tensor_(t.detach()), op_(op) {
-  if (tensor_.has_local()) version_ = tensor_.local_tensor().storage()->version();
+Saved::Saved(const DTensor& t, std::string_view op)
+    : tensor_(t.detach()), op_(op.substr(0, 31)), version_(version_of(t)) {
+  if (!t.requires_grad()) return;
+  node_ = t.impl()->node;
+  if (node_ == nullptr) leaf_ = t;
+  output_ = t.impl()->output;
+}
+
+Saved Saved::output(const DTensor& t, std::string_view op, int index) {
+  Saved saved(t.detach(), op);
+  saved.output_ = index;
+  return saved;
 }
 
 DTensor Saved::value() const {
-  if (tensor_.defined() && tensor_.has_local() &&
-      tensor_.local_tensor().storage()->version() != version_) {
+  if (tensor_.defined() && version_of(tensor_) != version_) {
     throw Error("backward of " + op_ + " needs a tensor, " + internal::describe(tensor_) +
                 ", that was written in place since; write after backward, or into a copy");
   }
-  return tensor_;
+  if (!grad_enabled() || output_ < 0) return tensor_;
+  if (leaf_.defined()) return leaf_;
+  DTensor linked = tensor_.detach();
+  linked.impl()->node =
+      node_ != nullptr ? node_ : Context::current().slot<RunningNode>().recorded.lock();
+  linked.impl()->output = output_;
+  linked.impl()->made_version = version_;
+  return linked;
+}
+
+void check_writable(const DTensor& t, std::string_view op) {
+  if (!grad_enabled() || !t.requires_grad()) return;
+  const char* what = t.is_leaf() ? "is a leaf that requires grad" : nullptr;
+  // Views keep their base as the first edge of their node.
+  const Node* node = t.impl()->node.get();
+  while (node != nullptr && !node->inputs_.empty() && t.has_local()) {
+    const DTensor& leaf = node->inputs_[0].leaf;
+    if (leaf.defined() && leaf.has_local() &&
+        leaf.local_tensor().storage() == t.local_tensor().storage()) {
+      what = "is a view of a leaf that requires grad";
+    }
+    node = node->inputs_[0].node.get();
+  }
+  if (what == nullptr) return;
+  throw ArgumentError(std::string(op) + ": " + internal::describe(t) + " " + what +
+                      "; write under NoGrad, or into a copy");
+}
+
+void take_graph(const DTensor& t, const DTensor& made) {
+  DTensor::Impl& impl = *t.impl();
+  if (grad_enabled() && !(t.is_leaf() && impl.requires_grad)) {
+    impl.node = made.defined() ? made.impl()->node : nullptr;
+    impl.output = made.defined() ? made.impl()->output : 0;
+  }
+  impl.made_version = version_of(t);
 }
 
 }  // namespace dtensor

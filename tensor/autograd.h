@@ -15,6 +15,9 @@
 
 #include "dtensor/base/call_site.h"
 #include "dtensor/base/context.h"
+#include "dtensor/base/inline_text.h"
+#include "dtensor/base/inline_vector.h"
+#include "dtensor/base/small_function.h"
 #include "dtensor/tensor/dtensor.h"
 
 namespace dtensor {
@@ -39,8 +42,9 @@ struct BackwardMode {
 };
 
 // Gradients of a node's outputs -> gradients of its inputs, one per input; undefined entries where
-// there is none. Runs without recording.
-using BackwardFn = std::function<std::vector<DTensor>(std::span<const DTensor> grads)>;
+// there is none. Runs without recording, but in a backward with create_graph.
+using Grads = InlineVector<DTensor, 4>;
+using BackwardFn = SmallFunction<Grads(std::span<const DTensor> grads), 96>;
 
 // Runs once a gradient is complete in a backward pass, before it goes on. What it returns goes on
 // instead; undefined: nothing does.
@@ -55,6 +59,9 @@ class Node {
     bool passes_partial = false;
     // Call the backward function also where no gradient reached any output (all undefined).
     bool always = false;
+    // The backward function is made of ops, and what it needs of the graph it has from Saved: it
+    // may itself be recorded (create_graph).
+    bool twice = false;
     CallSite site = {};
   };
   // Use record().
@@ -64,10 +71,13 @@ class Node {
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
   std::string_view op() const { return op_; }
+  CallSite site() const { return options_.site; }  // of the op
 
  private:
   friend class BackwardPass;
+  friend class Saved;
   friend void add_grad_hook(const DTensor& t, GradHook hook);
+  friend void check_writable(const DTensor& t, std::string_view op);
 
   struct Edge {  // neither: no gradient is wanted
     std::shared_ptr<Node> node;
@@ -79,9 +89,9 @@ class Node {
     DType dtype = DType::kFloat32;
     std::vector<GradHook> hooks;
   };
-  std::string op_;
-  std::vector<Edge> inputs_;
-  std::vector<Output> outputs_;
+  InlineText<63> op_;
+  InlineVector<Edge, 3> inputs_;
+  InlineVector<Output, 1> outputs_;
   BackwardFn backward_;  // dropped once it ran, with the tensors that it saved
   Options options_;
   int64_t sequence_ = 0;  // later nodes run first in backward
@@ -112,13 +122,29 @@ void on_backward_end(std::function<void()> f);
 class Saved {
  public:
   Saved() = default;
+  // An input of the op; or another tensor, as a constant. An output is to be detached first.
   Saved(const DTensor& t, std::string_view op);
-  DTensor value() const;  // without graph
+  // Output `index` of the op itself, while its backward function is made.
+  static Saved output(const DTensor& t, std::string_view op, int index = 0);
+  // Without graph; with it in a backward with create_graph.
+  DTensor value() const;
 
  private:
   DTensor tensor_;
-  std::string op_;
+  InlineText<31> op_;
   uint64_t version_ = 0;
+  // Where the tensor stands in the graph: made by a node, a leaf, or an output of the node that
+  // saves it (which must not hold itself).
+  std::shared_ptr<Node> node_;
+  DTensor leaf_;
+  int output_ = -1;
 };
+
+// For ops that write into a tensor. ArgumentError naming `op` where a graph is recorded and `t` is
+// a leaf that requires grad, or a view of one.
+void check_writable(const DTensor& t, std::string_view op);
+// `t` was written with the value of `made` and is what made that, from now on; undefined: a
+// constant. Without recording the graph stays as it is.
+void take_graph(const DTensor& t, const DTensor& made);
 
 }  // namespace dtensor

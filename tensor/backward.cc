@@ -1,5 +1,6 @@
 #include "dtensor/tensor/backward.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -24,7 +25,7 @@ DTensor run_hooks(const std::vector<GradHook>& hooks, DTensor grad) {
 
 // A leaf's gradient is memory of its own: clipping and optimizers write into it.
 DTensor own(const DTensor& grad) {
-  if (!grad.has_local()) return grad;
+  if (!grad.has_local() || grad.requires_grad()) return grad;
   const Tensor& t = grad.local_tensor();
   const bool alone = t.storage().use_count() == 1 && grad.impl().use_count() == 1 &&
                      t.size_bytes() == t.storage()->size_bytes() && t.is_contiguous();
@@ -33,8 +34,8 @@ DTensor own(const DTensor& grad) {
 
 // a + b, in the memory of `a` where nobody else can see it.
 DTensor add_to(DTensor a, const DTensor& b) {
-  const bool mine = a.defined() && b.defined() && a.has_local() && a.impl().use_count() == 1 &&
-                    a.local_tensor().storage().use_count() == 1 &&
+  const bool mine = !grad_enabled() && a.defined() && b.defined() && a.has_local() &&
+                    a.impl().use_count() == 1 && a.local_tensor().storage().use_count() == 1 &&
                     a.local_tensor().is_contiguous() && a.layout() == b.layout();
   if (!mine) return accumulate(a, b);
   kernels::add(a.local_tensor(), b.local_tensor(), a.local_tensor());
@@ -78,6 +79,14 @@ Layout internal::dual(const Layout& grad, const Layout& tensor, bool passes, std
 DTensor internal::move_grad(const DTensor& grad, const Layout& to, std::string_view op,
                             std::string_view of, CallSite site) {
   if (grad.layout() == to) return grad;
+  if (grad.requires_grad()) {
+    // Like a redistribute: the identity of the whole value. What comes back is brought to the
+    // source's cut by the pass.
+    DTensor out = move_grad(grad.detach(), to, op, of, site);
+    record(op, {&grad, 1}, {&out, 1}, [](std::span<const DTensor> g) { return Grads{g[0]}; },
+           {.passes_partial = true, .twice = true, .site = site});
+    return out;
+  }
   // Another label for the same pieces.
   if (equal_boundaries(grad.layout(), to)) {
     return placed(local_or_none(grad), grad.dtype(), to, grad.mesh());
@@ -88,21 +97,15 @@ DTensor internal::move_grad(const DTensor& grad, const Layout& to, std::string_v
   return placed(move_local(grad.mesh(), item, options), grad.dtype(), to, grad.mesh());
 }
 
-void BackwardPass::run(const DTensor& loss) {
-  const ScopedSlot<GradMode> no_grad(GradMode{false});
+void BackwardPass::run(const DTensor& loss) { run(loss, seed_of(loss)); }
+
+void BackwardPass::run(const DTensor& y, const DTensor& grad) {
+  const ScopedSlot<GradMode> recording(GradMode{options_.create_graph});
+  if (Context::current().slot<BackwardMode>().running) return run_from(y, grad);
   const ScopedSlot<BackwardMode> mode(BackwardMode{.running = true, .defer = options_.defer});
   const ScopedSlot<BackwardEnd> end(BackwardEnd{});
   try {
-    if (loss.is_leaf()) {
-      finish_leaf({loss, 0, seed_of(loss)});
-    } else {
-      const auto& root = loss.impl()->node;
-      count_edges(root);
-      pending(root).grads[static_cast<size_t>(loss.impl()->output)] = seed_of(loss);
-      ready_.emplace(root->sequence_, root.get());
-      run_ready();
-    }
-    finish_resolving(0);
+    run_from(y, grad);
   } catch (...) {
     try {
       run_callbacks();
@@ -111,6 +114,19 @@ void BackwardPass::run(const DTensor& loss) {
     throw;
   }
   run_callbacks();
+}
+
+void BackwardPass::run_from(const DTensor& y, const DTensor& grad) {
+  if (y.is_leaf()) {
+    finish_leaf({y, 0, grad});
+  } else {
+    const auto& root = y.impl()->node;
+    count_edges(root);
+    pending(root).grads[static_cast<size_t>(y.impl()->output)] = grad;
+    ready_.emplace(root->sequence_, root.get());
+    run_ready();
+  }
+  finish_resolving(0);
 }
 
 BackwardPass::PendingNode& BackwardPass::pending(const std::shared_ptr<Node>& node) {
@@ -124,7 +140,7 @@ BackwardPass::PendingNode& BackwardPass::pending(const std::shared_ptr<Node>& no
 
 // Counts for every node and leaf how many edges lead to it from nodes that the loss depends on.
 void BackwardPass::count_edges(const std::shared_ptr<Node>& root) {
-  std::vector<const Node*> stack{pending(root).node.get()};
+  InlineVector<const Node*, 16> stack{pending(root).node.get()};
   while (!stack.empty()) {
     const Node* node = stack.back();
     stack.pop_back();
@@ -155,6 +171,12 @@ void BackwardPass::run_ready() {
   }
 }
 
+void BackwardPass::check_twice(const Node& node) const {
+  if (!options_.create_graph || node.options_.twice) return;
+  throw Error("backward with create_graph through " + node.op_ +
+              ": its backward cannot be recorded; docs/autograd.md lists the ops whose can");
+}
+
 void BackwardPass::run_node(PendingNode state) {
   Node& node = *state.node;
   bool any = node.options_.always;
@@ -168,14 +190,17 @@ void BackwardPass::run_node(PendingNode state) {
         internal::dual(grad.layout(), output.layout, node.options_.passes_partial, node.op_);
     grad = internal::move_grad(grad, to, "resolve", node.op_, node.options_.site);
   }
-  std::vector<DTensor> grads(node.inputs_.size());
+  Grads grads(node.inputs_.size());
   if (any) {
-    grads = node.backward_(state.grads);
+    check_twice(node);
+    const ScopedSlot<RunningNode> running(options_.create_graph ? RunningNode{&node, state.node}
+                                                                : RunningNode{&node});
+    grads = node.backward_({state.grads.data(), state.grads.size()});
     internal_check(grads.size() == node.inputs_.size(),
                    "a backward function gave another number of gradients than inputs");
   }
   state.grads.clear();
-  if (!options_.retain_graph) node.backward_ = nullptr;
+  if (!options_.retain_graph && !options_.create_graph) node.backward_ = nullptr;
   for (size_t i = 0; i < grads.size(); ++i) {
     deliver(node, node.inputs_[i], std::move(grads[i]));
   }
@@ -224,7 +249,13 @@ void BackwardPass::finish_leaf(PendingLeaf state) {
   if (before.defined() && (options_.defer || before.spec().has_partial())) {
     grad = add_to(std::exchange(before, {}), grad);
   }
-  const Layout to = internal::dual(grad.layout(), leaf.layout, options_.defer, "leaf");
+  const bool passes = options_.defer || std::ranges::count(partial_, &leaf) > 0;
+  const Layout to = internal::dual(grad.layout(), leaf.layout, passes, "leaf");
+  if (grad.requires_grad()) {
+    grad = internal::move_grad(grad, to, "leaf", "leaf", options_.site);
+    leaf.grad = accumulate(before, grad);
+    return;
+  }
   if (equal_boundaries(grad.layout(), to) || !grad.has_local()) {
     if (!grad.has_local()) grad = DTensor(grad.dtype(), to, leaf.mesh);
     if (!(grad.layout() == to)) grad = DTensor(grad.local_tensor(), to, leaf.mesh);

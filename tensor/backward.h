@@ -3,13 +3,16 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "dtensor/base/inline_vector.h"
+#include "dtensor/base/small_memory.h"
 #include "dtensor/tensor/autograd.h"
 #include "dtensor/tensor/dtensor_impl.h"
 #include "dtensor/tensor/move.h"
@@ -19,13 +22,17 @@ namespace dtensor {
 class BackwardPass {
  public:
   explicit BackwardPass(const DTensor::BackwardOptions& options) : options_(options) {}
+  // Leaves (their impl()) whose gradient stays P(sum) where it comes so.
+  void keep_partial(std::span<const void* const> leaves) { partial_ = leaves; }
   void run(const DTensor& loss);
+  // With a gradient of `y`; also inside another pass, whose callbacks then stay for its end.
+  void run(const DTensor& y, const DTensor& grad);
 
  private:
   struct PendingNode {
     std::shared_ptr<Node> node;
     int missing = 0;  // edges that have not brought their gradient yet
-    std::vector<DTensor> grads;
+    InlineVector<DTensor, 2> grads;
   };
   struct PendingLeaf {
     DTensor leaf;
@@ -41,20 +48,35 @@ class BackwardPass {
     int64_t bytes = 0;
   };
 
+  void run_from(const DTensor& y, const DTensor& grad);
   void count_edges(const std::shared_ptr<Node>& root);
   PendingNode& pending(const std::shared_ptr<Node>& node);
   void run_ready();
   void run_node(PendingNode state);
+  void check_twice(const Node& node) const;
   void deliver(const Node& from, const Node::Edge& edge, DTensor grad);
   void finish_leaf(PendingLeaf state);
   void finish_resolving(int64_t most_bytes);
 
+  template <class Key, class Value>
+  using Map = std::unordered_map<Key, Value, std::hash<Key>, std::equal_to<Key>,
+                                 SmallAllocator<std::pair<const Key, Value>>>;
+
   DTensor::BackwardOptions options_;
-  std::unordered_map<const Node*, PendingNode> nodes_;
-  std::unordered_map<const DTensor::Impl*, PendingLeaf> leaves_;
-  std::map<int64_t, const Node*> ready_;  // by sequence: the latest is run first
-  std::deque<Resolving> resolving_;
+  std::span<const void* const> partial_;
+  Map<const Node*, PendingNode> nodes_;
+  Map<const DTensor::Impl*, PendingLeaf> leaves_;
+  // By sequence: the latest is run first.
+  std::map<int64_t, const Node*, std::less<>, SmallAllocator<std::pair<const int64_t, const Node*>>>
+      ready_;
+  std::list<Resolving, SmallAllocator<Resolving>> resolving_;
   int64_t resolving_bytes_ = 0;
+};
+
+// The Context's slot: the node whose backward function runs.
+struct RunningNode {
+  const Node* node = nullptr;
+  std::weak_ptr<Node> recorded = {};  // in a pass with create_graph
 };
 
 // What on_backward_end was given: a slot of the Context, empty outside a pass.

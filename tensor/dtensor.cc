@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "dtensor/base/error.h"
+#include "dtensor/base/small_memory.h"
 #include "dtensor/tensor/convert.h"
 #include "dtensor/tensor/dtensor_impl.h"
 #include "dtensor/tensor/move.h"
@@ -60,16 +61,16 @@ DTensor internal::placed(Tensor local, DType dtype, const Layout& layout, const 
   return mesh.defined() ? DTensor(std::move(local), layout, mesh) : DTensor(std::move(local));
 }
 
-DTensor::DTensor(Tensor local) : impl_(std::make_shared<Impl>()) {
+DTensor::DTensor(Tensor local) {
   internal_check(local.defined(), "a DTensor was made from an undefined Tensor");
-  impl_->dtype = local.dtype();
-  impl_->layout = Layout::replicated(MeshLayout(), local.shape());
-  impl_->local = std::move(local);
+  const DType dtype = local.dtype();
+  Layout layout = Layout::replicated(MeshLayout(), local.shape());
+  impl_ = make_small<Impl>(std::move(local), dtype, std::move(layout), DeviceMesh());
 }
 
-DTensor::DTensor(Tensor local, Layout layout, DeviceMesh mesh) : impl_(std::make_shared<Impl>()) {
+DTensor::DTensor(Tensor local, Layout layout, DeviceMesh mesh) {
   check_mesh(layout, mesh);
-  if (local.defined()) impl_->dtype = local.dtype();
+  const DType dtype = local.defined() ? local.dtype() : DType::kFloat32;
   if (const auto& at = mesh.coordinate()) {
     internal_check(local.defined(), "a DTensor was made from an undefined Tensor inside its mesh");
     const Shape want = layout.local_shape(*at);
@@ -79,21 +80,19 @@ DTensor::DTensor(Tensor local, Layout layout, DeviceMesh mesh) : impl_(std::make
                           to_string(layout) + " of global shape " + to_string(layout.shape()) +
                           " needs " + to_string(want) + " there");
     }
-    impl_->local = std::move(local);
+  } else {
+    local = Tensor();
   }
-  impl_->layout = std::move(layout);
-  impl_->mesh = std::move(mesh);
+  impl_ = make_small<Impl>(std::move(local), dtype, std::move(layout), std::move(mesh));
 }
 
-DTensor::DTensor(DType dtype, Layout layout, DeviceMesh mesh) : impl_(std::make_shared<Impl>()) {
+DTensor::DTensor(DType dtype, Layout layout, DeviceMesh mesh) {
   check_mesh(layout, mesh);
   if (mesh.coordinate()) {
     throw ArgumentError("DTensor: rank " + std::to_string(mesh.rank()) + " is in the mesh " +
                         to_string(mesh.layout()) + " and needs a local tensor");
   }
-  impl_->dtype = dtype;
-  impl_->layout = std::move(layout);
-  impl_->mesh = std::move(mesh);
+  impl_ = make_small<Impl>(Tensor(), dtype, std::move(layout), std::move(mesh));
 }
 
 const DTensor::Impl& DTensor::get() const {
@@ -150,12 +149,8 @@ void DTensor::set_grad(DTensor grad) {
 }
 
 DTensor DTensor::detach() const {
-  auto impl = std::make_shared<Impl>();
-  impl->local = get().local;
-  impl->dtype = impl_->dtype;
-  impl->layout = impl_->layout;
-  impl->mesh = impl_->mesh;
-  return DTensor(std::move(impl));
+  const Impl& impl = get();
+  return DTensor(make_small<Impl>(impl.local, impl.dtype, impl.layout, impl.mesh));
 }
 
 void DTensor::replace(const DTensor& other) {

@@ -62,6 +62,10 @@ class DTensor {
   struct BackwardOptions {
     bool defer = false;
     bool retain_graph = false;
+    // Gradients get a graph, so that they can be differentiated again; keeps this graph, too. Error
+    // naming the op where an op on the way cannot (docs/autograd.md). A leaf then holds its
+    // gradient and that the leaf: set_grad({}) takes them apart.
+    bool create_graph = false;
     CallSite site = CallSite::here();  // of what leaves send, in the ledger
   };
   void backward(const BackwardOptions& options);

@@ -2,8 +2,10 @@
 
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "dtensor/tensor/autograd.h"
@@ -12,6 +14,9 @@
 namespace dtensor {
 
 struct DTensor::Impl {
+  Impl(Tensor l, DType d, Layout where, DeviceMesh m)
+      : local(std::move(l)), dtype(d), layout(std::move(where)), mesh(std::move(m)) {}
+
   Tensor local;  // undefined where this rank is outside the mesh
   DType dtype = DType::kFloat32;
   Layout layout;
@@ -22,6 +27,7 @@ struct DTensor::Impl {
   std::vector<GradHook> hooks;  // of a leaf; others keep theirs in their node
   std::shared_ptr<Node> node;   // that made it
   int output = 0;               // which of the node's outputs it is
+  uint64_t made_version = 0;    // of the storage, when the node made it
 };
 
 namespace internal {

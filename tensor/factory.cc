@@ -129,6 +129,14 @@ DTensor constant(const Tensor& value, const DTensor& like) {
   return mesh.coordinate() ? DTensor(value, layout, mesh) : DTensor(value.dtype(), layout, mesh);
 }
 
+void fill_value(const DTensor& t, double value) {
+  if (!t.has_local()) return;
+  const Coordinate at = t.mesh().coordinate().value_or(Coordinate{});
+  const bool identity = holds_identity(t.layout(), at);
+  kernels::fill(t.local_tensor(),
+                identity ? internal::identity_of(t.spec().partial_op(), t.dtype()) : value);
+}
+
 void fill_normal(const DTensor& t, double std, uint64_t seed, std::string_view stream) {
   if (!t.has_local()) return;
   const Coordinate at = t.mesh().coordinate().value_or(Coordinate{});

@@ -49,6 +49,9 @@ DTensor uniform(const Shape& shape, const DeviceMesh& mesh,
 DTensor arange(int64_t n, const DTensor& like, const FactoryOptions& options = {});
 DTensor constant(const Tensor& value, const DTensor& like);
 
+// Fills a tensor in place with a number: a Partial one at coordinate 0, elsewhere with the op's
+// identity (min and max: everywhere).
+void fill_value(const DTensor& t, double value);
 // Fills a tensor in place with standard normal numbers times `std`, keyed as randn.
 void fill_normal(const DTensor& t, double std, uint64_t seed, std::string_view stream);
 

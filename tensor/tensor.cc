@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "dtensor/base/small_memory.h"
 #include "dtensor/tensor/kernels.h"
 
 namespace dtensor {
@@ -48,7 +49,7 @@ std::optional<Shape> view_strides(const Tensor& t, const Shape& to) {
 Tensor Tensor::empty(const Shape& shape, DType dtype) {
   check_shape(shape, "Tensor::empty");
   Tensor t;
-  t.storage_ = std::make_shared<Storage>(checked_mul(shape.numel(), size_of(dtype)));
+  t.storage_ = make_small<Storage>(checked_mul(shape.numel(), size_of(dtype)));
   t.shape_ = shape;
   t.strides_ = contiguous_strides(shape);
   t.dtype_ = dtype;
@@ -74,7 +75,7 @@ Tensor Tensor::wrap(void* data, const Shape& shape, DType dtype, std::shared_ptr
   check_shape(shape, "Tensor::wrap");
   Tensor t;
   t.storage_ =
-      std::make_shared<Storage>(data, checked_mul(shape.numel(), size_of(dtype)), std::move(owner));
+      make_small<Storage>(data, checked_mul(shape.numel(), size_of(dtype)), std::move(owner));
   t.shape_ = shape;
   t.strides_ = contiguous_strides(shape);
   t.dtype_ = dtype;

@@ -26,8 +26,8 @@ constexpr std::array kCommands = {
             "          [--explain]",
             "how a tensor goes from one layout to another, and its bytes; --explain draws it",
             plan_command},
-    Command{"rules", "[OP] [--json]", "the placements that ops take, proved in tests/ops",
-            rules_command},
+    Command{"rules", "[OP] [--json] [--markdown]",
+            "the placements that ops take, proved in tests/ops", rules_command},
     Command{
         "checkpoint", "ls | verify | merge | reshard | import | export | diff PATH ... [--json]",
         "what a checkpoint holds, whether it is whole, and what it becomes", checkpoint_command},

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dtensor/ops/registry.h"
+#include "dtensor/ops/rules_table.h"
 
 namespace dtensor::tools {
 namespace {
@@ -68,15 +69,23 @@ void print_text(const std::vector<Listed>& listed, std::ostream& out) {
 
 int rules_command(Arguments arguments, std::ostream& out, std::ostream& err) {
   bool json = false;
+  bool markdown = false;
   std::string op;
   for (const std::string& argument : arguments) {
     if (argument == "--json") {
       json = true;
+    } else if (argument == "--markdown") {
+      markdown = true;
     } else if (op.empty() && !argument.starts_with("-")) {
       op = argument;
     } else {
       throw UsageError("unexpected " + argument);
     }
+  }
+  if (markdown && (json || !op.empty())) throw UsageError("--markdown is the table of all ops");
+  if (markdown) {
+    out << ops::rules_table();
+    return 0;
   }
   std::vector<Listed> listed = all_signatures();
   if (!op.empty()) {

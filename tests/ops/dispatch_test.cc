@@ -49,6 +49,26 @@ TEST(Dispatch, DoesTheSameWithAndWithoutGradients) {
   });
 }
 
+// pytorch#124990: what is missing is said first, with the placements, though shapes do not fit
+// either.
+TEST(Dispatch, SaysThatAnOpHasNoRule) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"tp", 2}});
+    const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
+      return ops::Tensors{in[0]};
+    };
+    const Rule none{.op = "mine", .letters = ""};
+    const DTensor x = distribute(counted({3, 4}), mesh, {Shard(0)});
+    const DTensor y = distribute(counted({7}), mesh, {Replicate()});
+    EXPECT_THAT(placement_error([&] {
+                  ops::run1({.rule = none, .kernel = kernel}, {x, y});
+                }),
+                HasSubstr("no rule for mine: a f32[3,4] is [tp:S(0)], b f32[7] is [tp:R]"));
+    const DTensor alone(counted({2}));
+    EXPECT_EQ(piece(ops::run1({.rule = none, .kernel = kernel}, {alone})), piece(alone));
+  });
+}
+
 // The adjoint of a silent slice is an all-gather: it is entered, and says what it is.
 TEST(Dispatch, EntersTheAdjointOfASilentMove) {
   run_ranks(2, [](comm::Comm& comm) {

@@ -1,0 +1,192 @@
+#include "dtensor/ops/in_place.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dtensor/tensor/autograd.h"
+#include "dtensor/tests/ops/tensors.h"
+#include "dtensor/tests/support/error_of.h"
+#include "dtensor/tests/support/run_ranks.h"
+
+namespace dtensor {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace)
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// pytorch#139735: through a view the base is written.
+TEST(InPlace, WritesThroughAView) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"d", 2}});
+    const DTensor ones = distribute(Tensor::full({8, 8}, 1.0), mesh, {Shard(1)});
+    fill_(narrow(ones, 0, 0, 2), 0.0);
+    EXPECT_EQ(sum(ones).item(), 48.0);
+    add_(transpose(ones), 1.0);
+    EXPECT_EQ(sum(ones).item(), 48.0 + 64.0);
+    EXPECT_EQ(ones.spec().placement(0), Shard(1));
+  });
+}
+
+// pytorch#139735: where the view was moved, the write would be lost: it is refused and named.
+TEST(InPlace, RefusesAViewOfACopyThatAMoveMade) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"d", 2}});
+    const DTensor ones = distribute(Tensor::full({8, 8}, 1.0), mesh, {Shard(0)});
+    const PolicyScope policy(RedistributePolicy::kAuto);
+    const DTensor rows = narrow(ones, 0, 3, 3);  // of both ranks, and not as a cut has them
+    EXPECT_THAT(placement_error([&] { zero_(rows); }), HasSubstr("a move for narrow made"));
+    EXPECT_EQ(sum(ones).item(), 64.0);
+    zero_(narrow(ones, 0, 0, 2));  // those of one rank are where they are
+    EXPECT_EQ(sum(ones).item(), 48.0);
+  });
+}
+
+// pytorch#173572, pytorch#164729: what is written is never moved; the other operand is, under auto.
+TEST(InPlace, NeverMovesWhatItWrites) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"d", 2}});
+    const DTensor w = distribute(counted({4, 4}), mesh, {Shard(0)});
+    const DTensor u = distribute(counted({4, 4}), mesh, {Shard(1)});
+    const DTensor r = distribute(counted({4, 4}), mesh, {Replicate()});
+    EXPECT_THAT(placement_error([&] { add_(w, u); }),
+                AllOf(HasSubstr("Use redistribute(b, "), Not(HasSubstr("redistribute(a"))));
+    add_(w, r);  // silently sliced
+    // R += S would cut what is written.
+    EXPECT_THAT(placement_error([&] { add_(r, u); }),
+                HasSubstr("add_ does not move what it writes"));
+    EXPECT_EQ(moved_bytes(), 0);
+    const PolicyScope policy(RedistributePolicy::kAuto);
+    add_(w, u);
+    EXPECT_EQ(w.spec().placement(0), Shard(0));
+    EXPECT_EQ(whole(w), whole(mul(r, 3.0)));
+    add_(r, u);
+    EXPECT_TRUE(r.spec().is_replicated());
+    EXPECT_EQ(whole(r), whole(mul(u, 2.0)));
+  });
+}
+
+// pytorch#159856, pytorch#165962: an op that is not linear has no row for a Partial operand, and
+// the operand stays as it was.
+TEST(InPlace, RefusesToResolveAPartialOperand) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"d", 2}});
+    const DTensor x = partial({{70}, {74}}, {1}, mesh);
+    for (const auto policy : {RedistributePolicy::kError, RedistributePolicy::kAuto}) {
+      const PolicyScope scope(policy);
+      EXPECT_NE(placement_error([&] { ops::in_place("relu_", x, [&] { return relu(x); }); }), "");
+      EXPECT_NE(placement_error([&] { mul_(x, x); }), "");
+    }
+    EXPECT_TRUE(x.spec().has_partial());
+    EXPECT_THAT(piece(x), ElementsAre(comm.rank() == 0 ? 70 : 74));
+    EXPECT_EQ(moved_bytes(), 0);
+  });
+}
+
+// pytorch#163193: a number counts once.
+TEST(InPlace, AddsANumberToAPartialOnce) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"d", 2}});
+    const DTensor s = sum(distribute(counted({10, 1}), mesh, {Shard(0)}));
+    add_(s, 10.0);
+    EXPECT_EQ(s.local_tensor().to_vector<float>()[0], comm.rank() == 0 ? 20.0F : 35.0F);
+    EXPECT_EQ(s.item(), 55.0);
+    sub_(s, 5.0);
+    mul_(s, 2.0);
+    EXPECT_EQ(s.item(), 100.0);
+    fill_(s, 7.0);
+    EXPECT_TRUE(s.spec().has_partial());
+    EXPECT_EQ(s.item(), 7.0);
+    zero_(s);
+    EXPECT_EQ(s.item(), 0.0);
+  });
+}
+
+TEST(InPlace, HasTheValuesOfTheOpWithoutTheUnderscore) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"d", 2}});
+    const DTensor x = distribute(floats({-4, 2, 6, 8}, {4}), mesh, {Shard(0)});
+    div_(x, 2.0);
+    EXPECT_THAT(piece(x), comm.rank() == 0 ? ElementsAre(-2, 1) : ElementsAre(3, 4));
+    clamp_(x, {.min = 0, .max = 3});
+    EXPECT_THAT(piece(x), comm.rank() == 0 ? ElementsAre(0, 1) : ElementsAre(3, 3));
+    const DTensor mask =
+        distribute(Tensor::of<int64_t>({1, 0, 0, 1}, {4}).to(DType::kBool), mesh, {Replicate()});
+    masked_fill_(x, mask, 7.0);
+    EXPECT_THAT(piece(x), comm.rank() == 0 ? ElementsAre(7, 1) : ElementsAre(3, 7));
+    div_(x, x);
+    EXPECT_THAT(piece(x), ElementsAre(1, 1));
+  });
+}
+
+TEST(InPlace, CopiesFromWhatLiesElsewhereSilentlyOnlyWithoutMessages) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"d", 2}});
+    const DTensor to = zeros({3, 2}, mesh, {Shard(0)});
+    copy_(to, distribute(counted({3, 2}), mesh, {Replicate()}));
+    EXPECT_EQ(whole(to), (std::vector<float>{0, 1, 2, 3, 4, 5}));
+    EXPECT_NE(placement_error([&] { copy_(to, zeros({3, 2}, mesh, {Shard(1)})); }), "");
+    EXPECT_THROW(copy_(to, zeros({2, 3}, mesh, {Shard(0)})), ArgumentError);
+    EXPECT_THROW(copy_(to, zeros({3, 2}, mesh, {Shard(0)}, {.dtype = DType::kFloat64})),
+                 ArgumentError);
+  });
+}
+
+TEST(InPlace, RefusesALeafAViewOfItAndRepeatedElements) {
+  DTensor w(counted({2, 3}));
+  w.set_requires_grad(true);
+  EXPECT_THAT(error_of<ArgumentError>([&] { add_(w, 1.0); }), HasSubstr("is a leaf"));
+  EXPECT_THAT(error_of<ArgumentError>([&] { zero_(reshape(narrow(w, 0, 0, 1), {3})); }),
+              HasSubstr("is a view of a leaf"));
+  {
+    const NoGrad no_grad;
+    add_(w, 1.0);
+    zero_(narrow(w, 0, 0, 1));
+  }
+  EXPECT_EQ(w.local_tensor().to_vector<float>(), (std::vector<float>{0, 0, 0, 4, 5, 6}));
+  const DTensor repeated(Tensor::full({1}, 1.0).expand({4}));
+  EXPECT_THAT(error_of<ArgumentError>([&] { add_(repeated, 1.0); }), HasSubstr("repeats"));
+}
+
+// y = 3 x, y += x y_old ... : the gradient is that of what was written.
+TEST(InPlace, GivesTheGradientOfWhatWasWritten) {
+  DTensor x(Tensor::of<double>({2, 5}, {2}));
+  x.set_requires_grad(true);
+  const DTensor y = mul(x, 3.0);
+  const DTensor other = mul(x, 1.0);
+  add_(y, other);                  // 4 x
+  mul_(y, 2.0);                    // 8 x
+  mul_(narrow(y, 0, 1, 1), 10.0);  // a view: y itself may not be used any more
+  EXPECT_THAT(error_of<Error>([&] { sum(y); }), HasSubstr("was written in place through another"));
+  const DTensor z = mul(x, 3.0);
+  add_(z, other);
+  mul_(z, 2.0);
+  sum(z).backward();
+  EXPECT_THAT(x.grad().local_tensor().to_vector<double>(), ElementsAre(8, 8));
+  const DTensor constant = mul(x, 3.0);
+  fill_(constant, 1.0);
+  EXPECT_FALSE(constant.requires_grad());
+}
+
+TEST(InPlace, OfASavedTensorIsAnErrorInBackward) {
+  DTensor x(Tensor::of<double>({2, 5}, {2}));
+  x.set_requires_grad(true);
+  const DTensor y = mul(x, 3.0);
+  DTensor loss = sum(mul(y, y));
+  add_(y, 1.0);
+  EXPECT_THAT(error_of<Error>([&] { loss.backward(); }),
+              AllOf(HasSubstr("backward of mul"), HasSubstr("written in place")));
+}
+
+TEST(InPlace, CopyPassesItsGradientToTheSource) {
+  DTensor x(Tensor::of<double>({2, 5}, {2}));
+  x.set_requires_grad(true);
+  const DTensor y(Tensor::of<double>({0, 0}, {2}));
+  copy_(y, x);
+  sum(mul(y, 4.0)).backward();
+  EXPECT_THAT(x.grad().local_tensor().to_vector<double>(), ElementsAre(4, 4));
+}
+
+}  // namespace
+}  // namespace dtensor

@@ -1,0 +1,66 @@
+#include "dtensor/tensor/recompute.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "dtensor/base/philox.h"
+#include "dtensor/ops/dropout.h"
+#include "dtensor/ops/elementwise.h"
+#include "dtensor/tests/ops/tensors.h"
+#include "dtensor/tests/support/run_ranks.h"
+
+namespace dtensor {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace)
+
+// Computed again in backward, with the random numbers of the first time and none taken from the
+// generator; freed in between.
+TEST(Recomputed, DrawsTheSameNumbersAgain) {
+  DTensor x(counted({64}));
+  x.set_requires_grad(true);
+  int runs = 0;
+  const Region region = [&runs](std::span<const DTensor> in) {
+    ++runs;
+    return dropout(mul(in[0], in[0]), 0.5);
+  };
+  auto& generator = Context::current().slot<Generator>();
+  generator = {5, 30};
+  const std::vector<DTensor> inputs = {x};
+  sum(region(inputs)).backward();
+  const std::vector<float> want = piece(x.grad());
+  x.set_grad({});
+  generator = {5, 30};
+  DTensor loss = sum(recomputed(region, {x}));
+  EXPECT_EQ(runs, 2);
+  static_cast<void>(dropout(x, 0.5));
+  loss.backward();
+  EXPECT_EQ(runs, 3);
+  EXPECT_EQ(piece(x.grad()), want);
+  EXPECT_EQ(generator, (Generator{5, 32}));
+}
+
+TEST(Recomputed, OnAMeshGivesTheGradientsOfTheWhole) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"d", 2}});
+    // w is R and x cut: w's gradient leaves the region P(sum), and is resolved once.
+    DTensor w = leaf(counted({3}), mesh, {Replicate()});
+    DTensor captured = leaf(floats({2}, {1}), mesh, {Replicate()});
+    const DTensor x = distribute(counted({5, 3}), mesh, {Shard(0)});
+    const auto region = [&](std::span<const DTensor> in) { return mul(mul(in[0], x), captured); };
+    sum(region(std::vector<DTensor>{w})).backward();
+    const std::vector<float> want = whole(w.grad());
+    const std::vector<float> captured_want = whole(captured.grad());
+    w.set_grad({});
+    captured.set_grad({});
+    DTensor loss = sum(recomputed(region, {mul(w, 1.0)}));
+    Context::current().slot<Ledger>().clear();
+    loss.backward();
+    EXPECT_EQ(whole(w.grad()), want);
+    EXPECT_EQ(whole(captured.grad()), captured_want);
+  });
+}
+
+}  // namespace
+}  // namespace dtensor
