@@ -80,6 +80,12 @@ int64_t checked_size(const std::vector<MeshDim>& dims) {
   return size;
 }
 
+// They cut as none do, and one mesh has one form.
+void drop_equal_weights(MeshDim& dim) {
+  const auto differs = [&](int64_t w) { return w != dim.weights.front(); };
+  if (std::ranges::none_of(dim.weights, differs)) dim.weights.clear();
+}
+
 }  // namespace
 
 struct MeshLayout::Data {
@@ -91,6 +97,7 @@ struct MeshLayout::Data {
 
   Data(std::vector<MeshDim> d, std::vector<int> r) : dims(std::move(d)), ranks(std::move(r)) {
     const int64_t size = checked_size(dims);
+    for (MeshDim& dim : dims) drop_equal_weights(dim);
     if (ranks.empty()) {
       ranks.resize(static_cast<size_t>(size));
       std::iota(ranks.begin(), ranks.end(), 0);
@@ -267,8 +274,10 @@ ParsedMesh read_mesh(TextCursor& in) {
     const int64_t first = in.number("a rank");
     const int64_t last = in.eat('-') ? in.number("the last rank of a range") : first;
     if (first < 0 || last < first || last > INT32_MAX - 1 || last - first >= kMaxRanks) {
-      throw ArgumentError(fmt::format(
-          "mesh: ranks {}-{}; give a range that counts up from 0 or more", first, last));
+      throw ArgumentError(fmt::format("mesh: {}; ranks are 0 to {}, and a range of them counts up",
+                                      first == last ? fmt::format("rank {}", first)
+                                                    : fmt::format("ranks {} to {}", first, last),
+                                      INT32_MAX - 1));
     }
     for (int64_t rank = first; rank <= last; ++rank) mesh.ranks.push_back(static_cast<int>(rank));
     if (static_cast<int64_t>(mesh.ranks.size()) > kMaxRanks) {

@@ -84,6 +84,11 @@ TEST(MeshLayout, ComparesNamesSizesWeightsAndRanks) {
   EXPECT_FALSE(mesh == MeshLayout({{"a", 2}, {"c", 2, {2, 1}}}));
   EXPECT_FALSE(mesh == MeshLayout({{"a", 2}, {"b", 2, {2, 1}}}, {0, 1, 2, 7}));
   EXPECT_FALSE(MeshLayout({{"a", 2}, {"b", 3}}) == MeshLayout({{"a", 3}, {"b", 2}}));
+  // Equal weights are none.
+  const MeshLayout plain({{"a", 2}, {"b", 2}});
+  EXPECT_EQ(plain, MeshLayout({{"a", 2, {1, 1}}, {"b", 2, {5, 5}}}));
+  EXPECT_EQ(plain.hash(), MeshLayout({{"a", 2, {1, 1}}, {"b", 2, {5, 5}}}).hash());
+  EXPECT_TRUE(MeshLayout({{"a", 1, {3}}}).weights(0).empty());
 }
 
 TEST(MeshLayout, RefusesWhatIsNoMesh) {
@@ -133,7 +138,7 @@ TEST(MeshText, ErrorsShowTheSpot) {
             std::string::npos);
   EXPECT_NE(error_of([] { parse_mesh("dp=2,"); }).find("found the end"), std::string::npos);
   EXPECT_NE(error_of([] { parse_mesh("dp=2@1-"); }).find("last rank"), std::string::npos);
-  EXPECT_NE(error_of([] { parse_mesh("dp=2@3-1"); }).find("3-1"), std::string::npos);
+  EXPECT_NE(error_of([] { parse_mesh("dp=2@3-1"); }).find("3 to 1"), std::string::npos);
   EXPECT_NE(error_of([] { parse_mesh("dp=2 "); }).find("expected the end"), std::string::npos);
   EXPECT_THROW(parse_mesh("dp=99999999999999999999"), ArgumentError);
   EXPECT_THROW(parse_mesh("dp=2@0-4611686018427387904"), ArgumentError);
