@@ -248,6 +248,7 @@ Spec with_options(const Spec& spec, const Options& options) {
     }
     old = std::move(sorted);
   }
+  std::vector<Level*> with_unit;
   for (const auto& unit : options.units) {
     auto& of_dim = levels[option_dim(unit.dim, spec.ndim(), "unit")];
     const auto level = std::ranges::find(of_dim, mesh.dim(unit.mesh_dim), &Level::mesh_dim);
@@ -260,10 +261,11 @@ Spec with_options(const Spec& spec, const Options& options) {
       throw ArgumentError(fmt::format("layout: unit={}:{}:{}; a unit is 1 or more", unit.dim,
                                       unit.mesh_dim, unit.unit));
     }
-    if (level->unit != 1) {
+    if (std::ranges::find(with_unit, &*level) != with_unit.end()) {
       throw ArgumentError(
           fmt::format("layout: unit={}:{} is given twice", unit.dim, unit.mesh_dim));
     }
+    with_unit.push_back(&*level);
     level->unit = unit.unit;
   }
   return Spec::from_levels(mesh, levels, spec.placements());
@@ -276,7 +278,7 @@ Layout parse_layout(std::string_view text, const Shape& shape) {
   ParsedMesh parsed = read_mesh(in);
   in.expect(':');
   std::vector<Placement> placements;
-  if (!parsed.dims.empty()) {
+  if (!parsed.dims.empty() && !in.at_end() && !in.sees(';')) {
     do placements.push_back(read_placement(in));
     while (in.eat(','));
   }

@@ -283,6 +283,12 @@ TEST(LayoutText, IsReadBackAsItWasWritten) {
             parse_layout("a=2,b=2:S(0),S(0);order=0:b,a", {4}));
 }
 
+TEST(LayoutText, MissingPlacementsAreReplicate) {
+  for (const char* text : {"a=2,b=2:", "a=2,b=2:R", "a=2,b=2:;weights=b:1,1"}) {
+    EXPECT_EQ(to_string(parse_layout(text, {4})), "a=2,b=2:R,R") << text;
+  }
+}
+
 TEST(LayoutText, ErrorsShowTheSpot) {
   const auto error_of = [](const char* text) -> std::string {
     try {
@@ -294,12 +300,17 @@ TEST(LayoutText, ErrorsShowTheSpot) {
   };
   EXPECT_NE(error_of("dp=2:X").find("character 6, found \"X\""), std::string::npos);
   EXPECT_NE(error_of("dp=2").find("expected ':'"), std::string::npos);
-  EXPECT_NE(error_of("dp=2:").find("a placement"), std::string::npos);
+  EXPECT_NE(error_of("dp=2:,R").find("a placement"), std::string::npos);
+  EXPECT_NE(error_of("dp=2@-1:R").find("rank -1; ranks are 0 to 2147483646"), std::string::npos);
+  EXPECT_NE(error_of("dp=1@2147483647:R").find("rank 2147483647;"), std::string::npos);
+  EXPECT_NE(error_of("dp=2@3-2:R").find("ranks 3 to 2;"), std::string::npos);
   EXPECT_NE(error_of("dp=2:R,R").find("2 placements"), std::string::npos);
   EXPECT_NE(error_of("dp=2:S(2)").find("Shard(2)"), std::string::npos);
   EXPECT_NE(error_of("dp=2:R;size=3").find("\"size\" is no key"), std::string::npos);
   EXPECT_NE(error_of("dp=2:R;unit=0:dp:2").find("does not cut"), std::string::npos);
   EXPECT_NE(error_of("dp=2:S(0);unit=0:dp:0").find("unit=0:dp:0; a unit is 1 or more"),
+            std::string::npos);
+  EXPECT_NE(error_of("dp=2:S(0);unit=0:dp:1;unit=0:dp:4").find("unit=0:dp is given twice"),
             std::string::npos);
   EXPECT_NE(error_of("dp=2:S(0);unit=0:dp:2;unit=0:dp:4").find("unit=0:dp is given twice"),
             std::string::npos);
