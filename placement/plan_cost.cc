@@ -59,6 +59,7 @@ int64_t staging(const ReshardStep& step, const RankStep& mine) {
       return are_memory(mine.have, boxes) ? 0 : elements;
     case StepKind::kAllGather:
     case StepKind::kBroadcast:
+      if (!mine.holds_after) return 0;  // a root outside the mesh that it sends to
       break;
   }
   bool kept = mine.keep.empty();

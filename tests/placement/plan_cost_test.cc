@@ -171,6 +171,10 @@ TEST(PeakTemporary, CountsWhatIsPackedAndWhatStaysBetweenSteps) {
   EXPECT_EQ(peak_temporary(plan_of("x=2:R", "x=2:S(0)", {4, 6}), 0), 0);
   EXPECT_EQ(peak_temporary(plan_of("x=2:S(0)", "y=2@2,3:S(1)", {4, 6}), 2), 0);
   EXPECT_EQ(peak_temporary(plan_of("x=2:S(0)", "y=2@2,3:S(1)", {4, 6}), 0), 12);
+  // A root that is not in the mesh it sends to; the receivers get one run.
+  for (const int rank : {0, 1, 2}) {
+    EXPECT_EQ(peak_temporary(plan_of(":", "a=2@1,2:R", {4}), rank), 0) << rank;
+  }
 }
 
 }  // namespace
