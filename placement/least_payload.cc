@@ -164,9 +164,20 @@ std::vector<int> shared_dims(const Layout& from, const Layout& to) {
   return dims;
 }
 
-int64_t terms_of(const MeshLayout& mesh, const std::vector<int>& reduced) {
+// The mesh dims that stay R or P. They cut nothing, so that the others do at each of their
+// coordinates the same, and by themselves.
+std::vector<int> left_alone(const Layout& from, const Layout& to) {
+  std::vector<int> dims;
+  for (int m = 0; m < from.mesh().ndim(); ++m) {
+    const Placement p = from.placement(m);
+    if (p == to.placement(m) && !p.is_shard()) dims.push_back(m);
+  }
+  return dims;
+}
+
+int64_t ranks_of(const MeshLayout& mesh, const std::vector<int>& mesh_dims) {
   int64_t n = 1;
-  for (const int m : reduced) n *= mesh.size(m);
+  for (const int m : mesh_dims) n *= mesh.size(m);
   return n;
 }
 
@@ -181,32 +192,35 @@ int64_t least_on_one_mesh(const Layout& from, const Layout& to) {
   const std::vector<int> reduced = reduced_dims(from, to);
   const std::vector<int> shared = shared_dims(from, to);
   const std::vector<int> at_zero = at_zero_dims(from, to);
+  const std::vector<int> alone = left_alone(from, to);
+  const int64_t times = ranks_of(mesh, alone);
   std::vector<int> of_slice = reduced;
   of_slice.insert(of_slice.end(), shared.begin(), shared.end());
   Slicer slicer(mesh, of_slice);
-  const int64_t n = terms_of(mesh, reduced);
+  const int64_t n = ranks_of(mesh, reduced);
   std::vector<Holder> holders;
   int64_t all_lacking = 0;
   for (int i = 0; i < mesh.size(); ++i) {
     const Coordinate at = mesh.coordinate_at(i);
+    if (!is_at_zero(alone, at)) continue;
     const bool wants = is_at_zero(at_zero, at) && is_at_zero(shared, at);
     const Holder& h = holders.emplace_back(
         Holder{slicer.slice_of(at), from.box(at), wanted.box(at), true, wants});
     all_lacking += lacking(h);
   }
-  if (n == 1 && shared.empty()) return all_lacking;
+  if (n == 1 && shared.empty()) return times * all_lacking;
   int64_t all = 0;
   Cells(holders, from.ndim()).for_each([&](const Box& cell) {
     all += cell.numel() * per_element(holders, slicer.count(), n, cell);
   });
-  return all;
+  return times * all;
 }
 
 // An element is reduced once, by n - 1 sends to a rank that wants it where there is one among those
 // that hold it, and goes on to every other rank that wants it.
 int64_t least_between_meshes(const Layout& from, const Layout& to) {
   const Layout wanted = without_new_partial(from, to);
-  const int64_t n = terms_of(from.mesh(), reduced_dims(from, to));
+  const int64_t n = ranks_of(from.mesh(), reduced_dims(from, to));
   const std::vector<int> at_zero = at_zero_dims(from, to);
   std::map<int, Holder> holders;  // by rank
   for (int i = 0; i < from.mesh().size(); ++i) {
@@ -245,13 +259,31 @@ int64_t least_between_meshes(const Layout& from, const Layout& to) {
 
 }  // namespace
 
+bool keeps_terms(const Layout& from, const Layout& to) {
+  const auto all_partial = [](const Layout& layout) {
+    for (int m = 0; m < layout.mesh().ndim(); ++m) {
+      if (!layout.placement(m).is_partial() && layout.mesh().size(m) > 1) return false;
+    }
+    return layout.spec().has_partial();
+  };
+  if (from.mesh() == to.mesh() || !all_partial(from) || !all_partial(to)) return false;
+  if (from.spec().partial_op() != to.spec().partial_op()) return false;
+  std::vector<int> before = from.mesh().ranks();
+  std::vector<int> after = to.mesh().ranks();
+  std::ranges::sort(before);
+  std::ranges::sort(after);
+  return before == after;
+}
+
 int64_t least_payload(const Layout& from, const Layout& to) {
+  if (keeps_terms(from, to)) return 0;
   return from.mesh() == to.mesh() ? least_on_one_mesh(from, to) : least_between_meshes(from, to);
 }
 
 int64_t least_payload_boxes(const Layout& from, const Layout& to) {
   const bool one_mesh = from.mesh() == to.mesh();
-  const int64_t ranks = int64_t{from.mesh().size()} + (one_mesh ? 0 : to.mesh().size());
+  const int64_t ranks = one_mesh ? from.mesh().size() / ranks_of(from.mesh(), left_alone(from, to))
+                                 : int64_t{from.mesh().size()} + to.mesh().size();
   const bool shares = one_mesh && !shared_dims(from, to).empty();
   if (reduced_dims(from, to).empty() && !shares) return ranks;
   const auto parts = [](const Layout& layout, int d) {

@@ -47,7 +47,7 @@ class PlanMaker {
     ReshardPlan plan;
     plan.from_ = from;
     plan.to_ = to;
-    if (equal_boundaries(from, to)) return plan;
+    if (equal_boundaries(from, to) || keeps_terms(from, to)) return plan;
     const Layout a = internal::without_size_one(from);
     const Layout b = internal::without_size_one(to);
     internal::Path path = plan.is_between_meshes()

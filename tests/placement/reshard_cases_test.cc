@@ -122,6 +122,20 @@ TEST(ReshardCases, MovesSendTheLeastBytes) {
             56);
 }
 
+// Each coordinate of a mesh dim that stays P holds other terms, and reduces them by itself. On
+// (2,2) one rank wants an element, and the two terms lie at one coordinate of b: one send where the
+// rank is at this coordinate, as of half of the 16 elements, else a second one.
+TEST(ReshardCases, TheLeastIsOfEachCoordinateOfWhatStays) {
+  for (const char* stays : {"P(sum)", "R"}) {
+    const std::string c = std::string(",") + stays;
+    const auto one = plan_of("a=2,b=2:P(sum),S(0)", "a=2,b=2:S(1),S(1)", {4, 4});
+    const auto all = plan_of(("a=2,b=2,c=64:P(sum),S(0)" + c).c_str(),
+                             ("a=2,b=2,c=64:S(1),S(1)" + c).c_str(), {4, 4});
+    EXPECT_EQ(one.payload_minimum(), 24);
+    EXPECT_EQ(all.payload_minimum(), 64 * 24);
+  }
+}
+
 // pytorch#179502: what an error quotes for two fixes of a [12,8] cut by columns on four ranks.
 TEST(ReshardCases, TellsWhatTheBusiestRankReceives) {
   const auto rows = plan_of("x=4:S(1)", "x=4:S(0)", {12, 8});

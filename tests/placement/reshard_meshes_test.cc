@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dtensor/placement/reshard_plan.h"
@@ -103,6 +104,24 @@ TEST(ReshardMeshes, ToPartialTheValueGoesToCoordinate0) {
 }
 
 // Layouts and files are one computation.
+// Whichever of the terms a rank has, their sum is the same.
+TEST(ReshardMeshes, TermsOfTheSameRanksStayWhereTheyAre) {
+  for (const auto& [from, to] : std::vector<std::pair<const char*, const char*>>{
+           {"a=2:P(sum)", "b=2:P(sum)"},
+           {"a=2:P(max)", "a=2@1,0:P(max)"},
+           {"a=2,b=3:P(sum),P(sum)", "x=6@5,0,1,3,2,4:P(sum)"},
+           {"a=2,b=1:P(sum),R", "x=2:P(sum)"}}) {
+    const Layout before = parse_layout(from, {8});
+    const Layout after = parse_layout(to, {8});
+    EXPECT_EQ(plan(before, after).payload(), 0) << from << " -> " << to;
+    EXPECT_EQ(plan(before, after).payload_minimum(), 0) << from << " -> " << to;
+    EXPECT_EQ(test::check_plan(before, after, 3), "");
+  }
+  // Replicas of a term, or ranks without one, are not that.
+  EXPECT_GT(plan(parse_layout("a=2,b=2:P(sum),R", {8}), parse_layout("x=4:P(sum)", {8})).payload(),
+            0);
+}
+
 TEST(ReshardMeshes, MessagesAreTheMovesOfTheTilings) {
   std::mt19937 random(4);
   for (int i = 0; i < 1000; ++i) {
