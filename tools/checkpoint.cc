@@ -34,12 +34,12 @@ constexpr std::array kCommands = {
             "names, shapes, dtypes and values; status 1 where they differ", checkpoint_diff},
 };
 
-void print_usage(std::ostream& err) {
+void print_usage(std::ostream& out) {
   for (const Command& c : kCommands) {
-    err << "usage: dtensor checkpoint " << c.name << " " << c.usage << "\n      " << c.summary
+    out << "usage: dtensor checkpoint " << c.name << " " << c.usage << "\n      " << c.summary
         << "\n";
   }
-  err << "PATH, FROM, FIRST, SECOND: a run's directory (its newest complete step counts), an\n"
+  out << "PATH, FROM, FIRST, SECOND: a run's directory (its newest complete step counts), an\n"
          "attempt's, a Hugging Face directory, one that PyTorch's DCP wrote as safetensors, or "
          "one\n"
          "safetensors file. PATTERNS: separated by commas; * stays inside a part of a name, ** "
@@ -50,10 +50,18 @@ void print_usage(std::ostream& err) {
 }  // namespace
 
 int checkpoint_command(std::span<const std::string> args, std::ostream& out, std::ostream& err) {
+  if (!args.empty() && args[0] == "--help") {
+    print_usage(out);
+    return 0;
+  }
   for (const Command& command : kCommands) {
     if (args.empty() || command.name != args[0]) continue;
     try {
       return command.run(args.subspan(1), out, err);
+    } catch (const HelpRequest&) {
+      out << "usage: dtensor checkpoint " << command.name << " " << command.usage << "\n      "
+          << command.summary << "\n";
+      return 0;
     } catch (const UsageError& e) {
       err << "dtensor checkpoint " << command.name << ": " << e.what()
           << "\nusage: dtensor checkpoint " << command.name << " " << command.usage << "\n";

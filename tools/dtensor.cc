@@ -35,12 +35,7 @@ constexpr std::array kCommands = {
             run_command},
 };
 
-void print_usage(std::ostream& out) {
-  out << "usage: dtensor COMMAND ...\n\n";
-  for (const Command& command : kCommands) {
-    out << "  dtensor " << command.name << " " << command.usage << "\n      " << command.summary
-        << "\n";
-  }
+void print_texts(std::ostream& out) {
   out << "\nLayout text: MESH:PLACEMENTS[;order=DIM:MESH DIMS][;unit=DIM:MESH DIM:U]"
          "[;weights=MESH DIM:W,...]\n"
          "  dp=2,tp=2@3,1,0,2:S(0),S(0);order=0:tp,dp;unit=0:tp:32;weights=tp:2,1\n"
@@ -49,12 +44,30 @@ void print_usage(std::ostream& out) {
          "Exit status: 0 what was asked is so, 1 a finding, 2 wrong usage.\n";
 }
 
+void print_usage(std::ostream& out) {
+  out << "usage: dtensor COMMAND ...\n\n";
+  for (const Command& command : kCommands) {
+    out << "  dtensor " << command.name << " " << command.usage << "\n      " << command.summary
+        << "\n";
+  }
+  print_texts(out);
+}
+
+void print_usage(const Command& command, std::ostream& out) {
+  out << "usage: dtensor " << command.name << " " << command.usage << "\n";
+}
+
 int run(const Command& command, Arguments arguments) {
   try {
     return command.run(arguments, std::cout, std::cerr);
+  } catch (const HelpRequest&) {
+    print_usage(command, std::cout);
+    std::cout << "      " << command.summary << "\n";
+    print_texts(std::cout);
+    return 0;
   } catch (const UsageError& e) {
-    std::cerr << "dtensor " << command.name << ": " << e.what() << "\nusage: dtensor "
-              << command.name << " " << command.usage << "\n";
+    std::cerr << "dtensor " << command.name << ": " << e.what() << "\n";
+    print_usage(command, std::cerr);
     return 2;
   } catch (const std::exception& e) {
     std::cerr << "dtensor " << command.name << ": " << e.what() << "\n";
@@ -86,5 +99,10 @@ int main_of(Arguments arguments) {
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  return dtensor::tools::main_of(arguments);
+  const int status = dtensor::tools::main_of(arguments);
+  // A full disk shows at the latest here; a script must not take half an answer for one.
+  if (std::cout.flush()) return status;
+  std::cerr
+      << "dtensor: the output could not be written whole; is stdout closed, or its disk full?\n";
+  return status == 0 ? 1 : status;
 }

@@ -9,6 +9,7 @@ namespace dtensor::tools {
 Options::Options(Arguments arguments, const Known& known) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
+    if (argument == "--help") throw HelpRequest();
     if (!argument.starts_with("--")) {
       if (positional_.size() == known.positional) {
         throw UsageError("\"" + argument + "\" is one argument too many");

@@ -22,7 +22,8 @@ class Options {
     std::vector<std::string_view> switches = {};  // options that take none
     size_t positional = 0;                        // how many arguments without a name, at most
   };
-  // UsageError for an option that is not known, is given twice or lacks its value.
+  // UsageError for an option that is not known, is given twice or lacks its value; HelpRequest for
+  // --help, which every command takes.
   Options(Arguments arguments, const Known& known);
 
   bool has(std::string_view name) const { return find(name).has_value(); }

@@ -72,6 +72,7 @@ Json step_json(const Request& request, const ReshardStep& step) {
   }
   json["from"] = to_string(step.from);
   json["to"] = to_string(step.to);
+  if (step.within) json["within"] = to_string(*step.within);
   json["payload_bytes"] = request.bytes(step.payload);
   json["seconds"] = seconds_of(step, request.model);
   return json;
@@ -80,11 +81,29 @@ Json step_json(const Request& request, const ReshardStep& step) {
 std::vector<BoxMove> messages_of(const Request& request) {
   const auto moves = request.plan.messages(request.rank, kMaxMessages);
   if (!moves) {
-    throw UsageError(fmt::format(
-        "--json lists every message, and there are more than {}; --rank R lists those of one rank",
-        kMaxMessages));
+    throw UsageError(
+        request.rank
+            ? fmt::format("--json lists every message of rank {}, and there are more than {}; "
+                          "without --json they are counted",
+                          *request.rank, kMaxMessages)
+            : fmt::format("--json lists every message, and there are more than {}; --rank R lists "
+                          "those of one rank",
+                          kMaxMessages));
   }
   return *moves;
+}
+
+// How many there would be, without listing them.
+size_t count_messages(const Request& request) {
+  size_t count = 0;
+  for (const ReshardStep& step : request.plan.steps()) {
+    if (step.kind == StepKind::kReduceScatter || step.kind == StepKind::kAllReduce) continue;
+    for (const int rank : request.ranks()) {
+      const RankStep mine = rank_step(step, rank);
+      count += mine.receive.size() + (request.rank ? mine.send.size() : 0);
+    }
+  }
+  return count;
 }
 
 std::string json_text(const Request& request) {
@@ -138,7 +157,7 @@ std::string table(const Request& request) {
   }
   text += "\n";
   if (ranks.size() <= kMaxTableRanks) {
-    text += fmt::format("{} messages of boxes{}, ", messages_of(request).size(),
+    text += fmt::format("{} messages of boxes{}, ", count_messages(request),
                         request.rank ? " of this rank" : "");
   }
   text += fmt::format("{} B in all, {}", request.bytes(plan.payload()),
@@ -159,19 +178,31 @@ DType read_dtype(const std::string& name) {
   }
 }
 
-double read_positive(const std::string& text, const std::string& links) {
+// No Comm sums them (dtensor/comm/capabilities.h).
+void check_terms(const Layout& layout, DType dtype) {
+  if (dtype != DType::kBool || !layout.spec().has_partial()) return;
+  if (layout.spec().partial_op() != PartialOp::kSum) return;
+  throw UsageError("\"" + to_string(layout) +
+                   "\": bool has no P(sum); take P(max) for any, P(min) for all, or another dtype");
+}
+
+// The number times `unit`.
+double read_positive(const std::string& text, double unit, const std::string& links) {
   double value = 0;
   const char* const end = text.data() + text.size();
   const auto read = std::from_chars(text.data(), end, value);
-  if (read.ec != std::errc{} || read.ptr != end || !(value > 0) || !std::isfinite(value)) {
-    throw UsageError(fmt::format("--links \"{}\": \"{}\" is no positive number", links, text));
+  if (read.ec != std::errc{} || read.ptr != end || !(value > 0) || !std::isnormal(value * unit)) {
+    throw UsageError(
+        fmt::format("--links \"{}\": \"{}\" is no positive number of a usual size", links, text));
   }
-  return value;
+  return value * unit;
 }
 
-// "dp=25:5,between=1:20": GB/s and microseconds of a mesh dim of `from`, and between two meshes.
+// "dp=25:5,between=1:20": GB/s and microseconds of a mesh dim of `from`, and between two meshes
+// where no mesh dim has that name.
 Topology read_links(const std::string& text, const MeshLayout& mesh) {
   Topology topology;
+  std::vector<std::string> given;
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
     const std::string part = text.substr(at, end - at);
@@ -183,16 +214,21 @@ Topology read_links(const std::string& text, const MeshLayout& mesh) {
           fmt::format("--links \"{}\": \"{}\" is not MESH DIM=GB/s:MICROSECONDS", text, part));
     }
     const std::string name = part.substr(0, sign);
-    const Link link{read_positive(part.substr(sign + 1, colon - sign - 1), text) * 1e9,
-                    read_positive(part.substr(colon + 1), text) * 1e-6};
-    if (name == "between") {
-      topology.between_meshes = link;
-      continue;
+    if (std::ranges::find(given, name) != given.end()) {
+      throw UsageError(fmt::format("--links \"{}\": \"{}\" is given twice", text, name));
     }
-    try {
-      topology.mesh_dims[static_cast<size_t>(mesh.dim(name))] = link;
-    } catch (const ArgumentError& e) {
-      throw UsageError(e.what());
+    given.push_back(name);
+    const Link link{read_positive(part.substr(sign + 1, colon - sign - 1), 1e9, text),
+                    read_positive(part.substr(colon + 1), 1e-6, text)};
+    int m = 0;
+    while (m < mesh.ndim() && mesh.name(m) != name) ++m;
+    if (m < mesh.ndim()) {
+      topology.mesh_dims[static_cast<size_t>(m)] = link;
+    } else if (name == "between") {
+      topology.between_meshes = link;
+    } else {
+      throw UsageError(fmt::format("--links \"{}\": the mesh {} has no dim \"{}\"", text,
+                                   to_string(mesh), name));
     }
   }
   return topology;
@@ -208,6 +244,8 @@ int plan_command(Arguments arguments, std::ostream& out, std::ostream& err) {
   const Layout from = read_layout(options.required("from"), shape);
   const Layout to = read_layout(options.required("to"), shape);
   const DType dtype = read_dtype(options.value_or("dtype", "f32"));
+  check_terms(from, dtype);
+  check_terms(to, dtype);
   CostModel model{.element_bytes = size_of(dtype)};
   const bool by_time = options.has("links");
   if (by_time) model.topology = read_links(options.required("links"), from.mesh());
@@ -216,6 +254,9 @@ int plan_command(Arguments arguments, std::ostream& out, std::ostream& err) {
                   model,
                   size_of(read_dtype(options.value_or("wire-dtype", name_of(dtype)))),
                   {}};
+  if (!std::isfinite(request.seconds())) {
+    throw UsageError("--links: this plan takes longer on them than a number can tell");
+  }
   if (options.has("explain")) {
     if (options.has("json") || options.has("rank")) {
       throw UsageError("--explain is for people: it goes with neither --json nor --rank");

@@ -99,6 +99,11 @@ class Explanation {
     } else {
       text += fmt::format("  {} -> {}\n", to_string(step.from.spec()), to_string(step.to.spec()));
     }
+    if (step.within) {
+      text += fmt::format("  ranks hold {} what lies within {} alone\n",
+                          reduces(step) ? "after it" : "before it, of the former,",
+                          to_string(step.within->spec()));
+    }
     text += fmt::format("  why: {}\n", why(index));
     if (!step.from_only.empty() && step.kind != StepKind::kLocal) text += only_text(step);
     if (step.kind != StepKind::kLocal) text += messages_text(step);

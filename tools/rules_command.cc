@@ -72,7 +72,9 @@ int rules_command(Arguments arguments, std::ostream& out, std::ostream& err) {
   bool markdown = false;
   std::string op;
   for (const std::string& argument : arguments) {
-    if (argument == "--json") {
+    if (argument == "--help") {
+      throw HelpRequest();
+    } else if (argument == "--json") {
       json = true;
     } else if (argument == "--markdown") {
       markdown = true;

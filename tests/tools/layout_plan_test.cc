@@ -270,6 +270,59 @@ TEST(PlanCommand, PrintsForPeopleToo) {
   EXPECT_NE(plan.out.find("least possible 16 B"), std::string::npos);
 }
 
+// A full disk or a closed stdout is an error, however short the answer.
+TEST(Dtensor, OutputThatIsLostIsAnError) {
+  for (const char* command :
+       {"layout --shape 4 'x=2:S(0)' --json", "layout --shape 4 'x=2:S(0)'",
+        "plan --shape 4 --from 'x=2:S(0)' --to x=2:R", "plan --help", "--help", "rules add"}) {
+    for (const char* lost : {">/dev/full", ">&-"}) {
+      const auto result = testing::run_process(
+          {"/bin/sh", "-c", std::string("tools/dtensor ") + command + " " + lost});
+      EXPECT_EQ(result.status, 1) << command << lost;
+      EXPECT_NE(result.err.find("could not be written"), std::string::npos) << result.err;
+    }
+  }
+}
+
+TEST(Dtensor, HelpOfACommandIsNoError) {
+  for (const char* command : {"layout", "plan", "rules", "checkpoint"}) {
+    const auto result = dtensor_program({command, "--help"});
+    EXPECT_EQ(result.status, 0);
+    EXPECT_NE(result.out.find(std::string("usage: dtensor ") + command), std::string::npos);
+    EXPECT_EQ(result.err, "");
+  }
+}
+
+// Their number is asked for, not the messages.
+TEST(PlanCommand, CountsTheMessagesOfARankWithMoreThanItLists) {
+  const std::vector<std::string> arguments = {"plan",        "--shape",        "1000000",
+                                              "--from",      "a=1048576:S(0)", "--to",
+                                              "a=1048576:R", "--rank",         "1"};
+  const auto table = dtensor_program(arguments);
+  EXPECT_EQ(table.status, 0) << table.err;
+  // Parts are [ceil(i s), ceil((i + 1) s)) with s = 1000000 / 1048576, so that rank 1 has [1, 2)
+  // and 48,576 ranks have none: it sends one to each other rank, and gets 999,999.
+  EXPECT_NE(table.out.find("2048574 messages of boxes of this rank"), std::string::npos)
+      << table.out;
+  auto as_json = arguments;
+  as_json.push_back("--json");
+  const auto list = dtensor_program(as_json);
+  EXPECT_EQ(list.status, 2);
+  EXPECT_NE(list.err.find("every message of rank 1"), std::string::npos) << list.err;
+}
+
+TEST(PlanCommand, LinksAreOfTheMeshDimThatIsNamed) {
+  const auto seconds = [](const char* mesh_dim) {
+    const std::string name(mesh_dim);
+    return json_of({"plan", "--shape", "4", "--from", name + "=2:S(0)", "--to", name + "=2:R",
+                    "--links", name + "=1:7", "--json"})["seconds"]
+        .get<double>();
+  };
+  // One message of 8 B.
+  EXPECT_DOUBLE_EQ(seconds("x"), 7e-6 + 8e-9);
+  EXPECT_DOUBLE_EQ(seconds("between"), 7e-6 + 8e-9);
+}
+
 TEST(Dtensor, ExitStatusTellsWrongUsageFromAFinding) {
   const auto status = [](const std::vector<std::string>& arguments, const char* text) {
     const auto result = dtensor_program(arguments);
@@ -316,6 +369,21 @@ TEST(Dtensor, ExitStatusTellsWrongUsageFromAFinding) {
   EXPECT_EQ(status(links("x=3:1s"), "\"1s\" is no positive number"), 2);
   EXPECT_EQ(status(links("y=3:1"), "\"y\""), 2);
   EXPECT_EQ(status(links("x=3:1,"), "MICROSECONDS"), 2);
+  EXPECT_EQ(status(links("x=1:1,x=2:2"), "\"x\" is given twice"), 2);
+  EXPECT_EQ(status(links("x=1e-320:1"), "\"1e-320\" is no positive number"), 2);
+  EXPECT_EQ(status(links("x=1e308:1"), "\"1e308\" is no positive number"), 2);
+  EXPECT_EQ(status({"plan", "--shape", "1099511627776", "--from", "x=2:S(0)", "--to", "x=2:R",
+                    "--links", "x=1e-314:1"},
+                   "longer on them than a number can tell"),
+            2);
+  EXPECT_EQ(
+      status({"plan", "--shape", "4", "--dtype", "bool", "--from", "x=2:P(sum)", "--to", "x=2:R"},
+             "bool has no P(sum)"),
+      2);
+  EXPECT_EQ(dtensor_program({"plan", "--shape", "4", "--dtype", "bool", "--from", "x=2:P(max)",
+                             "--to", "x=2:R"})
+                .status,
+            0);
   EXPECT_EQ(status({"layout", "--shape", "4", "x=2:R", "--rank", "-1"}, "rank -1"), 2);
   EXPECT_EQ(status({"layout", "--shape", "4", "x=2:R", "--rank", "one"}, "a rank"), 2);
   EXPECT_EQ(status({"layout", "--shape", "4", "x=2:R", "--rank", "2"}, "not in the mesh"), 2);
