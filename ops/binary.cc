@@ -137,7 +137,7 @@ DTensor number_gradient(const NumberCall& c, const DTensor& g, const DTensor& x)
                   .linear = {{0}},
                   .names = {"g", "x"}};
   const ops::Kernel kernel = [c](const ops::KernelInfo&, std::span<const Tensor> in) {
-    const Tensor number = Tensor::full({}, c.number, in[1].dtype());
+    const Tensor number = Tensor::full({}, c.number, cpu::computed_in(in[1].dtype()));
     const bool first = c.where == Number::kFirst;
     return ops::Tensors{cpu::binary_backward(c.op, first ? Side::kB : Side::kA, in[0],
                                              first ? number : in[1], first ? in[1] : number)};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <type_traits>
 
@@ -131,8 +132,9 @@ constexpr BlockFns kLargerFns = floating<3>([](const auto* x, auto& y, const aut
 });
 constexpr BlockFns kWholeFns =
     floating<3>([](const auto* x, auto& y, const auto* /*c*/) { y = x[0]; });
+// Neither b * b nor a * a + b * b is formed: they overflow, or vanish, long before the slope does.
 constexpr BlockFns kDivInB = floating<3>(
-    [](const auto* x, auto& y, const auto* /*c*/) { y = -x[0] * x[1] / (x[2] * x[2]); });
+    [](const auto* x, auto& y, const auto* /*c*/) { y = -(x[0] / x[2]) * (x[1] / x[2]); });
 constexpr BlockFns kRemainderInB = floating<3>([](const auto* x, auto& y, const auto* /*c*/) {
   y = -x[0] * each(x[1], x[2], [](auto a, auto b) { return std::floor(a / b); });
 });
@@ -144,12 +146,21 @@ constexpr BlockFns kPowInB = floating<3>([](const auto* x, auto& y, const auto* 
         return a == 0 && b >= 0 ? 0 : std::pow(a, b) * std::log(a);
       });
 });
-constexpr BlockFns kAtan2InA = floating<3>([](const auto* x, auto& y, const auto* /*c*/) {
-  y = x[0] * x[2] / (x[1] * x[1] + x[2] * x[2]);
-});
-constexpr BlockFns kAtan2InB = floating<3>([](const auto* x, auto& y, const auto* /*c*/) {
-  y = -x[0] * x[1] / (x[1] * x[1] + x[2] * x[2]);
-});
+// g * along / (a * a + b * b), and 0 where a and b are.
+template <class V>
+DTENSOR_INLINE V atan2_slope(const V& g, const V& along, const V& a, const V& b) {
+  const V most = simd::larger(simd::magnitude(a), simd::magnitude(b));
+  constexpr auto kInf = std::numeric_limits<simd::ElementOf<V>>::infinity();
+  const V unit = (most > 0) & (most < kInf) ? most : V{} + 1;
+  const V u = a / unit;
+  const V v = b / unit;
+  const V slope = (g / unit) * ((along / unit) / (u * u + v * v));
+  return most == 0 ? V{} : slope;
+}
+constexpr BlockFns kAtan2InA = floating<3>(
+    [](const auto* x, auto& y, const auto* /*c*/) { y = atan2_slope(x[0], x[2], x[1], x[2]); });
+constexpr BlockFns kAtan2InB = floating<3>(
+    [](const auto* x, auto& y, const auto* /*c*/) { y = -atan2_slope(x[0], x[1], x[1], x[2]); });
 
 const BlockFns& slope_of(BinaryOp op, Side side) {
   switch (op) {
@@ -177,6 +188,11 @@ Tensor run(BinaryOp op, const Tensor& a, const Tensor& b, const Shape& shape, DT
   const Tensor* const in[] = {&a, &b};
   map_blocks(row.fns, {in, out, dtype});
   return out;
+}
+
+// Of g's dtype, or a number of the type computed in.
+void check_operand(const char* op, const Tensor& g, const Tensor& x) {
+  if (x.ndim() > 0 || x.dtype() != computed_in(g.dtype())) check_same_dtype(op, g, x);
 }
 
 // Not of x's dtype, which might round it to fewer digits than are computed with.
@@ -222,8 +238,9 @@ Tensor binary(BinaryOp op, double a, const Tensor& b) {
 
 Tensor binary_backward(BinaryOp op, Side side, const Tensor& g, const Tensor& a, const Tensor& b) {
   const char* name = info_of(op).name;
-  check_same_dtype(name, g, a);
-  const Shape shape = broadcast_shape(g.shape(), shape_of(name, a, b));
+  check_operand(name, g, a);
+  check_operand(name, g, b);
+  const Shape shape = broadcast_shape(g.shape(), broadcast_shape(a.shape(), b.shape()));
   const Tensor out = Tensor::empty(shape, g.dtype());
   // The larger of a and b, or of b and a: that of -a and -b for the smaller.
   const bool swap = (op == BinaryOp::kMaximum && side == Side::kB) ||
@@ -236,7 +253,10 @@ Tensor binary_backward(BinaryOp op, Side side, const Tensor& g, const Tensor& a,
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   const Shape shape = broadcast_shape(condition.shape(), shape_of("where", a, b));
   const Tensor out = Tensor::empty(shape, a.dtype());
-  const Tensor* const in[] = {&condition, &a, &b};
+  // Brought to a's dtype, what is not 0 might become it: asked before that.
+  const bool plain = condition.dtype() == DType::kBool || condition.dtype() == a.dtype();
+  const Tensor chosen = plain ? condition : binary(BinaryOp::kNe, condition, 0.0);
+  const Tensor* const in[] = {&chosen, &a, &b};
   map_blocks(kWhereFns, {in, out, a.dtype()});
   return out;
 }

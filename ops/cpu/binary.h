@@ -59,7 +59,8 @@ inline Tensor mul(const Tensor& a, const Tensor& b) { return binary(BinaryOp::kM
 inline Tensor scale(const Tensor& x, double factor) { return binary(BinaryOp::kMul, x, factor); }
 
 // g times the slope in a or in b, of the common shape, for those that are not linear: kMaximum and
-// kMinimum (shared in halves where a = b), kPow, kAtan2, kRemainder, and kDiv in b.
+// kMinimum (shared in halves where a = b), kPow, kAtan2 (0 at the origin), kRemainder, and kDiv in
+// b. a or b may be a scalar of the type computed in: a number that g's dtype would round.
 enum class Side : uint8_t { kA, kB };
 Tensor binary_backward(BinaryOp op, Side side, const Tensor& g, const Tensor& a, const Tensor& b);
 

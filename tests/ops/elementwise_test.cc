@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
+
 #include "dtensor/tests/ops/tensors.h"
 #include "dtensor/tests/support/run_ranks.h"
 
@@ -170,6 +173,20 @@ TEST(Cast, PassesAPartialBetweenFloatingTypesOnly) {
     EXPECT_NE(placement_error([&] { cast(x, DType::kInt64); }), "");
     EXPECT_EQ(cast(x, DType::kFloat32).impl(), x.impl());
   });
+}
+
+// 0.1 and 2.2 are no bf16: forward and backward see the same number.
+TEST(Numbers, AreNotRoundedForTheGradient) {
+  const auto slope = [](double at, const std::function<DTensor(const DTensor&)>& f) {
+    DTensor x(Tensor::full({}, at, DType::kBFloat16));
+    x.set_requires_grad(true);
+    f(x).backward();
+    return x.grad().item();
+  };
+  EXPECT_EQ(slope(0.1, [](const DTensor& x) { return maximum(x, 0.1); }), 1) << "it is 0.1001";
+  EXPECT_EQ(slope(0.1, [](const DTensor& x) { return minimum(x, 0.1); }), 0);
+  const double want = 2.2 * std::pow(1000, 1.2);
+  EXPECT_NEAR(slope(1000, [](const DTensor& x) { return pow(x, 2.2); }), want, want / 256);
 }
 
 TEST(Operands, OfTwoDtypesAreRefused) {

@@ -24,6 +24,8 @@ using testing::Values;
 using testing::values;
 using testing::with_threads;
 
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
 struct Case {
   BinaryOp op;
   std::function<double(double, double)> want;
@@ -140,6 +142,13 @@ TEST_P(Binary, WhereChoosesByAnyDtype) {
   expect_close(cpu::where(condition, a, b), want, 0, 0);
   expect_close(cpu::where(condition.to(DType::kInt32), strided(a), b), want, 0, 0);
   EXPECT_THROW(cpu::where(condition, a, b.to(DType::kInt32)), ArgumentError);
+  // What is not 0 counts, also where it is in the dtype of a and b.
+  const Tensor one = Tensor::of<int64_t>({1, 1, 1}, {3});
+  const Tensor two = Tensor::of<int64_t>({2, 2, 2}, {3});
+  expect_close(cpu::where(Tensor::of<float>({0.25F, 0, NAN}, {3}), one, two), {1, 2, 1}, 0, 0);
+  expect_close(cpu::where(Tensor::of<double>({1e-60, 0, -1e-60}, {3}), one.to(GetParam()),
+                          two.to(GetParam())),
+               {1, 2, 1}, 0, 0);
 }
 
 TEST(Binary, ThreadsAndPositionDoNotChangeBits) {
@@ -189,6 +198,29 @@ TEST(BinaryBackward, IsTheSlopeOnEachSide) {
   const Tensor one = Tensor::full({2}, 1.0, DType::kFloat64);
   expect_close(cpu::binary_backward(BinaryOp::kPow, Side::kA, one, zero, powers), {0, 0}, 0, 0);
   expect_close(cpu::binary_backward(BinaryOp::kPow, Side::kB, one, zero, powers), {0, 0}, 0, 0);
+}
+
+TEST(BinaryBackward, OfQuotientsAndAnglesNeitherOverflowsNorVanishes) {
+  const Tensor x = Tensor::of<float>({1e25F, 1e-25F, 3}, {3});
+  const Tensor g = Tensor::of<float>({1, 1, 1}, {3});
+  const auto check = [&](BinaryOp op, Side side, const Values& want) {
+    expect_close(cpu::binary_backward(op, side, g, x, x), want, 1e-6, 0);
+  };
+  check(BinaryOp::kDiv, Side::kB, {-1e-25, -1e25, -1.0 / 3});
+  check(BinaryOp::kAtan2, Side::kA, {0.5e-25, 0.5e25, 0.5 / 3});
+  check(BinaryOp::kAtan2, Side::kB, {-0.5e-25, -0.5e25, -0.5 / 3});
+  const Tensor a = Tensor::of<float>({0, kInf, NAN}, {3});
+  const Tensor b = Tensor::of<float>({0, 1, 1}, {3});
+  expect_close(cpu::binary_backward(BinaryOp::kAtan2, Side::kA, g, a, b), {0, 0, NAN}, 0, 0);
+}
+
+TEST(BinaryBackward, TakesANumberThatIsNotRounded) {
+  const Tensor x = Tensor::full({2}, 0.1, DType::kBFloat16);
+  const Tensor g = Tensor::full({2}, 1.0, DType::kBFloat16);
+  const Tensor number = Tensor::full({}, 0.1, DType::kFloat32);
+  expect_close(cpu::binary_backward(BinaryOp::kMaximum, Side::kA, g, x, number), {1, 1}, 0, 0);
+  EXPECT_THROW(cpu::binary_backward(BinaryOp::kMaximum, Side::kA, g, x, number.expand({2})),
+               ArgumentError);
 }
 
 TEST(Binary, IntegersWrapAndDivideByFloor) {
