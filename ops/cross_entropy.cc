@@ -1,5 +1,8 @@
 #include "dtensor/ops/cross_entropy.h"
 
+#include <cmath>
+#include <exception>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,15 +26,39 @@ struct State {
   double count = 0.0;  // global
 };
 
+// The targets that count, on all ranks. A rank that has one that is no class sends NaN for its
+// number, so that all ranks throw here and none waits for another.
+double total_count(const CrossEntropyOptions& options, const DTensor& targets, const Tensor& local,
+                   int64_t classes, const MoveOptions& asked) {
+  auto mine = static_cast<double>(cpu::count_valid(local, options.ignore_index));
+  std::exception_ptr wrong;
+  try {
+    cpu::check_ids(local, classes, options.ignore_index, "cross_entropy");
+  } catch (const ArgumentError&) {
+    wrong = std::current_exception();
+    mine = std::numeric_limits<double>::quiet_NaN();
+  }
+  const Tensor total =
+      ops::reduce_over_ranks(Tensor::of<double>({mine}, {}), targets,
+                             {ops::letters_of(targets.ndim()) + "->", PartialOp::kSum, asked});
+  if (wrong) std::rethrow_exception(wrong);
+  const double count = *total.data<double>();
+  if (!std::isnan(count)) return count;
+  throw ArgumentError("cross_entropy has a target on another rank that is not in [0, " +
+                      std::to_string(classes) + ") and not " +
+                      std::to_string(*options.ignore_index) +
+                      ", the ignored one; the error of that rank names it");
+}
+
 double global_count(const CrossEntropyOptions& options, const DTensor& targets, const Tensor& local,
-                    const std::string& l, const MoveOptions& asked) {
-  if (options.reduction != LossReduction::kMean) return 1.0;
-  if (options.count) return static_cast<double>(*options.count);
-  if (!options.ignore_index) return static_cast<double>(targets.numel());
-  const int64_t mine = cpu::count_valid(local, options.ignore_index);
-  const Tensor total = ops::reduce_over_ranks(Tensor::of<int64_t>({mine}, {}), targets,
-                                              {l + "->", PartialOp::kSum, asked});
-  return static_cast<double>(*total.data<int64_t>());
+                    int64_t classes, const MoveOptions& asked) {
+  const bool mean = options.reduction == LossReduction::kMean;
+  if (mean && !options.count && options.ignore_index) {
+    return total_count(options, targets, local, classes, asked);
+  }
+  cpu::check_ids(local, classes, options.ignore_index, "cross_entropy");
+  if (!mean) return 1.0;
+  return static_cast<double>(options.count ? *options.count : targets.numel());
 }
 
 cpu::ClassPart part_of(const CrossEntropyOptions& options, const ops::KernelInfo& info) {
@@ -86,11 +113,10 @@ DTensor cross_entropy(const DTensor& logits, const DTensor& targets,
   const auto state = std::make_shared<State>();
   state->options = options;
   const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
-    cpu::check_ids(in[1], info.size('v'), options.ignore_index, "cross_entropy");
     const MoveOptions asked{.op = "cross_entropy", .site = site};
     const Tensor mine = cpu::f16_as_f32(in[0]);
+    state->count = global_count(options, info.input(1), in[1], info.size('v'), asked);
     state->stats = ops::class_stats({info.input(0), targets.ndim(), mine}, asked);
-    state->count = global_count(options, info.input(1), in[1], l, asked);
     const cpu::ClassPart part = part_of(options, info);
     if (options.reduction == LossReduction::kNone) {
       return ops::Tensors{cpu::cross_entropy_losses(mine, state->stats, in[1], part)};

@@ -13,8 +13,8 @@ namespace dtensor {
 struct CrossEntropyOptions {
   std::optional<int64_t> ignore_index = {};
   // The divisor of a mean. Without it the global number of targets; with an ignore index the number
-  // of valid ones, for which the call asks for one integer all-reduce over the mesh dims that cut
-  // them.
+  // of valid ones, for which the call asks for one all-reduce of a number over the mesh dims that
+  // cut them.
   std::optional<int64_t> count = {};
   // Asks for the communicating row with v cut: one all-reduce of the rows' maxima, one of their
   // sums. The rank that owns a target's class contributes its loss.

@@ -119,6 +119,23 @@ TEST(CrossEntropy, OfNoValidTargetIsNaNOnEveryRank) {
   });
 }
 
+// A rank that threw alone would leave the other waiting in the all-reduce of the count.
+TEST(CrossEntropy, RefusesATargetOfOneRankOnAll) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"dp", 2}});
+    const DTensor x = distribute(counted({2, 3}), mesh, {Shard(0)});
+    const DTensor y = distribute(ids({kIgnored, 99}, {2}), mesh, {Shard(0)});
+    std::string e;
+    try {
+      cross_entropy(x, y, {.ignore_index = kIgnored});
+    } catch (const ArgumentError& error) {
+      e = error.what();
+    }
+    EXPECT_THAT(e, HasSubstr(comm.rank() == 1 ? "cross_entropy has 99 at [0]"
+                                              : "a target on another rank that is not in [0, 3)"));
+  });
+}
+
 TEST(CrossEntropy, RefusesATargetThatIsNoClass) {
   const DTensor x(counted({2, 3}));
   EXPECT_THROW(cross_entropy(x, DTensor(ids({0, 3}, {2}))), ArgumentError);
