@@ -29,6 +29,11 @@ struct Wants {
   bool b = false;
 };
 
+struct WeightDTypes {
+  DType w;
+  DType b;
+};
+
 Rule norm_rule(std::string op, std::string letters, std::vector<std::vector<int>> linear,
                std::vector<std::string_view> names) {
   return Rule{.op = std::move(op),
@@ -46,7 +51,8 @@ cpu::RowStats stats_of(const Tensor& x, const DTensor& whole, const std::string&
   const ops::RankReduction over{l + "h->" + l, PartialOp::kSum, asked};
   cpu::RowStats stats;
   stats.mean =
-      cpu::scale(ops::reduce_over_ranks(cpu::row_sums(x), whole, over), 1 / static_cast<double>(n));
+      cpu::binary(cpu::BinaryOp::kDiv, ops::reduce_over_ranks(cpu::row_sums(x), whole, over),
+                  static_cast<double>(n));
   stats.inverse = cpu::inverse_root(
       ops::reduce_over_ranks(cpu::row_squares(x, stats.mean), whole, over), n, eps);
   return stats;
@@ -80,7 +86,7 @@ DTensor gradient_of_x(const State& state, const DTensor& g, const DTensor& x, co
 
 // dw and db: both are linear in g, and nothing is sent.
 std::vector<DTensor> gradients_of_weights(const State& state, const DTensor& g, const DTensor& x,
-                                          DType dtype) {
+                                          WeightDTypes dtypes) {
   const std::string& l = state.l;
   const Rule rule{.op = "layer_norm_dw",
                   .letters = l + "h," + l + "h->h,h",
@@ -90,9 +96,10 @@ std::vector<DTensor> gradients_of_weights(const State& state, const DTensor& g, 
     const Tensor mine_x = cpu::f16_as_f32(in[1]);
     const cpu::LayerNormGrads grads =
         cpu::layer_norm_dw(cpu::f16_as_f32(in[0]).to(mine_x.dtype()), mine_x, state.stats);
-    return ops::Tensors{grads.dw.to(dtype), grads.db.to(dtype)};
+    return ops::Tensors{grads.dw.to(dtypes.w), grads.db.to(dtypes.b)};
   };
-  return ops::run({.rule = rule, .kernel = kernel, .dtype = dtype}, Grads{g, x});
+  return ops::run({.rule = rule, .kernel = kernel, .dtype = dtypes.w, .second_dtype = dtypes.b},
+                  Grads{g, x});
 }
 
 BackwardFn backward_of(const std::shared_ptr<State>& state, std::span<const DTensor> in) {
@@ -102,12 +109,13 @@ BackwardFn backward_of(const std::shared_ptr<State>& state, std::span<const DTen
                     in.size() > 2 && in[2].requires_grad()};
   return [state, wants, inputs = in.size(), x = Saved(in[0], "layer_norm"),
           w = has_w ? Saved(in[1], "layer_norm") : Saved(),
-          dtype = has_w ? in[1].dtype() : DType::kFloat32](std::span<const DTensor> g) {
+          dtypes = WeightDTypes{(has_w ? in[1] : in[0]).dtype(), in.back().dtype()}](
+             std::span<const DTensor> g) {
     std::vector<DTensor> grads(inputs);
     const DTensor weight = inputs > 1 ? w.value() : DTensor();
     if (wants.x) grads[0] = gradient_of_x(*state, g[0], x.value(), weight);
     if (!wants.w && !wants.b) return grads;
-    const std::vector<DTensor> both = gradients_of_weights(*state, g[0], x.value(), dtype);
+    const std::vector<DTensor> both = gradients_of_weights(*state, g[0], x.value(), dtypes);
     if (wants.w) grads[1] = both[0];
     if (wants.b) grads[2] = both[1];
     return grads;

@@ -65,7 +65,11 @@ DTensor norm(const DTensor& a, const Dims& dims, const NormOptions& options, Cal
   ops::check_floating("norm", a);
   if (options.p == 2.0) return euclidean(a, dims, options, site);
   if (options.p == 1.0) return sum(abs(a, site), dims, options.keep, site);
-  if (options.p == INFINITY) return amax(abs(a, site), dims, options.keep, site);
+  if (options.p == INFINITY) {
+    // Of nothing it is 0; the largest of nothing would be -inf.
+    const bool none = ops::reduction_of("norm", a, dims, options.keep).count == 0;
+    return (none ? sum : amax)(abs(a, site), dims, options.keep, site);
+  }
   throw ArgumentError("norm: p is " + std::to_string(options.p) + "; it takes 1, 2 and infinity");
 }
 

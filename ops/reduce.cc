@@ -18,21 +18,21 @@ namespace {
 using ops::Reduction;
 
 // ---- sum and mean
-// The adjoint of a sum: g repeated over the reduced dims, times a factor. `like` brings their
-// sizes and cuts.
-DTensor spread(const Reduction& r, const DTensor& g, const DTensor& like, double factor) {
+// The adjoint of a sum: g repeated over the reduced dims, or of a mean: over their count. `like`
+// brings their sizes and cuts.
+DTensor spread(const Reduction& r, const DTensor& g, const DTensor& like, double count) {
   Rule rule = r.gradient("spread");
   rule.names = {"g", "like"};
-  const ops::Kernel kernel = [&r, factor](const ops::KernelInfo&, std::span<const Tensor> in) {
-    const Tensor part = factor == 1.0 ? in[0] : cpu::scale(in[0], factor);
+  const ops::Kernel kernel = [&r, count](const ops::KernelInfo&, std::span<const Tensor> in) {
+    const Tensor part = count == 1.0 ? in[0] : cpu::binary(cpu::BinaryOp::kDiv, in[0], count);
     return ops::Tensors{ops::expand_back(part, r, in[1].shape()).clone()};
   };
   const auto backward = [&](std::span<const DTensor>, std::span<const DTensor>) -> BackwardFn {
-    return [r, factor](std::span<const DTensor> up) {
-      // A scalar was not summed; the factor of a mean is one over the count of elements.
+    return [r, count](std::span<const DTensor> up) {
+      // A scalar was not summed; a mean of one element is the sum.
       if (r.dims.empty()) return Grads{up[0], DTensor()};
       const KeepDims keep = r.out == r.kept ? KeepDims::kNo : KeepDims::kYes;
-      return Grads{factor == 1.0 ? sum(up[0], r.dims, keep) : mean(up[0], r.dims, keep), DTensor()};
+      return Grads{count == 1.0 ? sum(up[0], r.dims, keep) : mean(up[0], r.dims, keep), DTensor()};
     };
   };
   return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .twice = true},
@@ -40,24 +40,24 @@ DTensor spread(const Reduction& r, const DTensor& g, const DTensor& like, double
 }
 
 // Of 16-bit types in f32, rounded once.
-Tensor mean_of(const Tensor& x, const Reduction& r, double factor) {
+Tensor mean_of(const Tensor& x, const Reduction& r, double count) {
   const bool wide = is_floating(x.dtype()) && size_of(x.dtype()) == 2;
   const Tensor total = cpu::sum(wide ? x.to(DType::kFloat32) : x, r.dims);
-  return cpu::scale(total, factor).to(x.dtype());
+  return cpu::binary(cpu::BinaryOp::kDiv, total, count).to(x.dtype());
 }
 
 DTensor run_sum(std::string_view op, const DTensor& a, const Reduction& r, bool divide,
                 CallSite site) {
-  const double factor = divide ? 1.0 / static_cast<double>(r.count) : 1.0;
+  const double count = divide ? static_cast<double>(r.count) : 1.0;
   Rule rule = r.rule(op);
   rule.linear = {{0}};
   const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
-    const Tensor y = divide ? mean_of(in[0], r, factor) : cpu::sum(in[0], r.dims);
+    const Tensor y = divide ? mean_of(in[0], r, count) : cpu::sum(in[0], r.dims);
     return ops::Tensors{ops::finished(y, r, in[0].shape())};
   };
   const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
-    return [r, factor, like = ops::shape_operand(in[0])](std::span<const DTensor> g) {
-      return Grads{spread(r, g[0], like, factor)};
+    return [r, count, like = ops::shape_operand(in[0])](std::span<const DTensor> g) {
+      return Grads{spread(r, g[0], like, count)};
     };
   };
   return ops::run1(
@@ -72,12 +72,14 @@ void refuse_partial_gradient(const DTensor& y) {
                        "so that the reduced dims are not cut");
 }
 
-// g to the elements of x that equal y, in equal parts. In f32 for 16-bit types.
+// g to the elements of x that equal y, in equal parts; to the NaN where y is NaN. In f32 for 16-bit
+// types.
 Tensor select_extreme(const Tensor& g, const Tensor& x, const Tensor& y, const Reduction& r) {
   const bool narrow = size_of(x.dtype()) == 2;
   const DType dtype = narrow ? DType::kFloat32 : x.dtype();
+  const Tensor equal = cpu::binary(cpu::BinaryOp::kEq, x, ops::expand_back(y, r, x.shape()));
   const Tensor hit =
-      cpu::binary(cpu::BinaryOp::kEq, x, ops::expand_back(y, r, x.shape())).to(dtype);
+      cpu::binary(cpu::BinaryOp::kOr, equal, cpu::unary(cpu::UnaryOp::kIsNan, x)).to(dtype);
   const Tensor share = cpu::binary(cpu::BinaryOp::kDiv, g.to(dtype).reshape(y.shape()),
                                    cpu::sum(hit, r.dims).reshape(y.shape()));
   return cpu::where(hit, ops::expand_back(share, r, x.shape()), Tensor::zeros({}, dtype))

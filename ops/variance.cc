@@ -11,6 +11,7 @@
 #include "dtensor/ops/rank_reduction.h"
 #include "dtensor/ops/reduction.h"
 #include "dtensor/ops/unary.h"
+#include "dtensor/ops/where.h"
 
 namespace dtensor {
 namespace {
@@ -24,7 +25,7 @@ DTensor gradient(const Reduction& r, double divisor, const DTensor& g, const DTe
   const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
     const Shape& shape = in[1].shape();
     const Tensor distance = cpu::sub(in[1].to(in[2].dtype()), ops::expand_back(in[2], r, shape));
-    const Tensor scaled = cpu::scale(in[0].to(in[2].dtype()), 2 / divisor);
+    const Tensor scaled = cpu::binary(cpu::BinaryOp::kDiv, in[0].to(in[2].dtype()), divisor / 2);
     return ops::Tensors{cpu::mul(distance, ops::expand_back(scaled, r, shape)).to(in[1].dtype())};
   };
   return ops::run1({.rule = rule, .kernel = kernel, .dtype = x.dtype()}, {g, x, mean});
@@ -46,7 +47,7 @@ DTensor var(const DTensor& a, const Dims& dims, const VarOptions& options, CallS
         r.all + "->" + r.kept, PartialOp::kSum, {.op = "var", .site = site}};
     const Tensor x = in[0].to(cpu::accumulator_of(in[0].dtype()));
     const Tensor total = ops::reduce_over_ranks(cpu::sum(x, r.dims), info.input(0), over);
-    const Tensor mean = cpu::scale(total, 1 / static_cast<double>(r.count));
+    const Tensor mean = cpu::binary(cpu::BinaryOp::kDiv, total, static_cast<double>(r.count));
     const Tensor distance = cpu::sub(x, ops::expand_back(mean, r, x.shape()));
     const Tensor squares = cpu::sum(cpu::unary(cpu::UnaryOp::kSquare, distance), r.dims);
     const Tensor y = cpu::binary(cpu::BinaryOp::kDiv,
@@ -65,12 +66,15 @@ DTensor var(const DTensor& a, const Dims& dims, const VarOptions& options, CallS
                     .kernel = kernel,
                     .backward = backward,
                     .allow_communicating = options.sharded_dims,
+                    .second_dtype = cpu::accumulator_of(a.dtype()),
                     .site = site},
                    {a});
 }
 
 DTensor stddev(const DTensor& a, const Dims& dims, const VarOptions& options, CallSite site) {
-  return sqrt(var(a, dims, options, site), site);
+  // The root of 1 is taken where the variance is 0, for a gradient of 0 there and not inf * 0.
+  const DTensor square = var(a, dims, options, site);
+  return where(square, sqrt(where(square, square, 1.0, site), site), 0.0, site);
 }
 
 }  // namespace dtensor

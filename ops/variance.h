@@ -18,7 +18,7 @@ struct VarOptions {
 
 DTensor var(const DTensor& a, const Dims& dims = {}, const VarOptions& options = {},
             CallSite site = CallSite::here());
-// The root of it (`std` is taken).
+// The root of it (`std` is taken). The gradient is 0 where it is 0.
 DTensor stddev(const DTensor& a, const Dims& dims = {}, const VarOptions& options = {},
                CallSite site = CallSite::here());
 

@@ -12,6 +12,7 @@ namespace dtensor {
 namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace)
+using ::testing::Each;
 using ::testing::FloatNear;
 using ::testing::HasSubstr;
 using ::testing::Pointwise;
@@ -95,6 +96,26 @@ TEST(LayerNorm, TakesWeightsInF32BesideNarrowRows) {
   }
 }
 
+TEST(LayerNorm, GivesEachWeightAGradientOfItsOwnDtype) {
+  const DTensor x(floats(kX, {2, 5}).to(DType::kBFloat16));
+  DTensor w(floats(kW, {5}).to(DType::kBFloat16));
+  DTensor b(floats(kB, {5}));
+  for (DTensor* t : {&w, &b}) t->set_requires_grad(true);
+  sum(layer_norm(x, w, b)).backward();
+  EXPECT_EQ(w.grad().dtype(), DType::kBFloat16);
+  EXPECT_EQ(b.grad().dtype(), DType::kFloat32);
+  EXPECT_THAT(piece(b.grad()), near({2, 2, 2, 2, 2}));
+}
+
+// 41 times the float next to 1/41 is not 1.
+TEST(LayerNorm, OfEqualNumbersInACutRowIsZero) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"tp", 2}});
+    const DTensor x = distribute(Tensor::full({1, 41}, 1.0), mesh, {Shard(1)});
+    EXPECT_THAT(whole(layer_norm(x, {.sharded_dims = true})), Each(0));
+  });
+}
+
 TEST(LayerNorm, RefusesABiasAlone) {
   const DTensor x(floats(kX, {2, 5}));
   EXPECT_THROW(layer_norm(x, DTensor(), x), ArgumentError);
@@ -107,16 +128,15 @@ TEST(GroupNorm, IsALayerNormOfEachGroup) {
   run_ranks(2, [](comm::Comm& comm) {
     const DeviceMesh mesh(comm, {{"tp", 2}});
     const Tensor x = counted({1, 4, 2});
-    const DTensor w = distribute(floats({1, 1, 1, 1}, {4}), mesh, {});
-    const DTensor b = distribute(floats({0, 0, 0, 0}, {4}), mesh, {});
+    const DTensor w = distribute(floats({1, 2, 3, 4}, {4}), mesh, {});
+    const DTensor b = distribute(floats({10, 20, 30, 40}, {4}), mesh, {});
     const DTensor y = group_norm(distribute(x, mesh, {Shard(1)}), w, b, {.groups = 2});
     EXPECT_EQ(y.spec().placement(0), Shard(1));
     EXPECT_EQ(moved_bytes(), 0);
     const auto u = [](double d) { return static_cast<float>(d / std::sqrt(1.25 + 1e-5)); };
-    const std::vector<float> row = {u(-1.5), u(-0.5), u(0.5), u(1.5)};
-    std::vector<float> want = row;
-    want.insert(want.end(), row.begin(), row.end());
-    EXPECT_THAT(whole(y), near(want));
+    EXPECT_THAT(whole(y),
+                near({u(-1.5) + 10, u(-0.5) + 10, 2 * u(0.5) + 20, 2 * u(1.5) + 20,
+                      3 * u(-1.5) + 30, 3 * u(-0.5) + 30, 4 * u(0.5) + 40, 4 * u(1.5) + 40}));
     EXPECT_NE(
         placement_error([&] { group_norm(distribute(x, mesh, {Shard(2)}), w, b, {.groups = 2}); }),
         "");

@@ -61,5 +61,13 @@ TEST(Norm, HasGradientZeroWhereItIsZero) {
   EXPECT_THAT(piece(x.grad()), ElementsAre(FloatEq(0.6F), FloatEq(0.8F), 0, 0));
 }
 
+TEST(Norm, OfNothingIsZero) {
+  const DTensor x(floats({}, {2, 0}));
+  for (const double p : {1.0, 2.0, static_cast<double>(INFINITY)}) {
+    EXPECT_EQ(norm(x, {}, {.p = p}).item(), 0) << p;
+    EXPECT_THAT(piece(norm(x, {1}, {.p = p})), ElementsAre(0, 0)) << p;
+  }
+}
+
 }  // namespace
 }  // namespace dtensor

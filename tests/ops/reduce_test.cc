@@ -41,6 +41,15 @@ TEST(Mean, IsRightWithEmptyRanks) {
   });
 }
 
+// 41 times the float next to 1/41 is not 1.
+TEST(Mean, DividesAndDoesNotMultiplyByTheReciprocal) {
+  DTensor x(Tensor::full({41}, 1.0));
+  x.set_requires_grad(true);
+  EXPECT_EQ(mean(x).item(), 1);
+  sum(mul(mean(x, {0}, KeepDims::kYes), DTensor(Tensor::full({1}, 41.0)))).backward();
+  EXPECT_THAT(piece(x.grad()), Each(1));
+}
+
 // pytorch#165962
 TEST(Extremes, OfEmptyRanksAreTheIdentity) {
   run_ranks(4, [](comm::Comm& comm) {
@@ -95,6 +104,13 @@ TEST(Extremes, ShareTheGradientAmongEquals) {
   x.set_requires_grad(true);
   sum(amax(x, {1})).backward();
   EXPECT_THAT(piece(x.grad()), ElementsAre(0, 0.5F, 0.5F, 0, 0.5F, 0.5F));
+}
+
+TEST(Extremes, GiveTheGradientToTheNaN) {
+  DTensor x(floats({3, NAN, 7, 1, 2, 0}, {2, 3}));
+  x.set_requires_grad(true);
+  sum(amax(x, {1})).backward();
+  EXPECT_THAT(piece(x.grad()), ElementsAre(0, 1, 0, 0, 1, 0));
 }
 
 // pytorch#162692, torchtitan#4167, torchtitan#1842: means are global, and a second backward adds.

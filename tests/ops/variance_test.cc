@@ -60,5 +60,16 @@ TEST(Var, OfValuesFarFromZeroKeepsItsDigits) {
   EXPECT_THAT(piece(var(x)), ElementsAre(FloatEq(5.0F / 3)));
 }
 
+TEST(Stddev, OfEqualNumbersIsZeroWithGradientZero) {
+  DTensor x(floats({3, 3, 3, 1, 2, 3}, {2, 3}));
+  x.set_requires_grad(true);
+  const DTensor y = stddev(x, {1});
+  EXPECT_THAT(piece(y), ElementsAre(0, 1));
+  sum(y).backward();
+  EXPECT_THAT(piece(x.grad()), ElementsAre(0, 0, 0, FloatEq(-0.5F), 0, FloatEq(0.5F)));
+  EXPECT_EQ(stddev(DTensor(Tensor::full({41}, 1.0))).item(), 0) << "the mean is 1";
+  EXPECT_TRUE(std::isnan(stddev(DTensor(floats({1, NAN}, {2}))).item()));
+}
+
 }  // namespace
 }  // namespace dtensor
