@@ -55,7 +55,6 @@ TEST_P(On2dMesh, MovesEveryPairInEveryOrder) {
     }
   }
   tally.print("2-D");
-  EXPECT_EQ(tally.of_one_dim_above, 0);
   EXPECT_LE(tally.worst, 1.5);
   EXPECT_LE(tally.worst_exchanged, 2);
 }
@@ -63,12 +62,11 @@ INSTANTIATE_TEST_SUITE_P(Sizes, On2dMesh,
                          testing::Values(std::pair(2, 2), std::pair(2, 3), std::pair(3, 2),
                                          std::pair(1, 4)));
 
-// Also that the exception to the least of a move of one mesh dim is met.
 TEST(Samples, MoveOn3dMeshesWithUnitsAndWeights) {
   Tally tally;
   tally.check_samples(3, 7, 20000);
   tally.print("3-D");
-  EXPECT_GT(tally.of_one_dim_above, 0);
+  EXPECT_GT(tally.of_one_dim, 0);
   EXPECT_LE(tally.worst, 1.5);
   EXPECT_LE(tally.worst_exchanged, 2);
 }
