@@ -293,6 +293,25 @@ TEST(Dtensor, HelpOfACommandIsNoError) {
   }
 }
 
+// A step whose layouts look alike moves what of them lies within a third: here each rank has summed
+// its own rows alone, and the rest of them comes from the other part of c.
+TEST(PlanCommand, TellsWithinWhatRanksHoldAStep) {
+  const std::vector<std::string> arguments = {
+      "--shape", "9,2,3", "--from", "z=5,c=2:P(sum),S(0)", "--to", "z=5,c=2:S(0),R"};
+  std::vector<std::string> as_json = {"plan", "--json"};
+  as_json.insert(as_json.end(), arguments.begin(), arguments.end());
+  const json steps = json_of(as_json)["steps"];
+  ASSERT_EQ(steps.size(), 2U);
+  EXPECT_EQ(steps[1]["from"], steps[1]["to"]);
+  for (const json& step : steps) EXPECT_EQ(step["within"], "z=5,c=2:P(sum),S(0)");
+  std::vector<std::string> explained = {"plan", "--explain"};
+  explained.insert(explained.end(), arguments.begin(), arguments.end());
+  const auto text = dtensor_program(explained);
+  EXPECT_NE(text.out.find("of the former, what lies within [z:P(sum), c:S(0)] alone"),
+            std::string::npos)
+      << text.out;
+}
+
 // Their number is asked for, not the messages.
 TEST(PlanCommand, CountsTheMessagesOfARankWithMoreThanItLists) {
   const std::vector<std::string> arguments = {"plan",        "--shape",        "1000000",
