@@ -151,7 +151,7 @@ template <class V>
 DTENSOR_INLINE V atan2_slope(const V& g, const V& along, const V& a, const V& b) {
   const V most = simd::larger(simd::magnitude(a), simd::magnitude(b));
   constexpr auto kInf = std::numeric_limits<simd::ElementOf<V>>::infinity();
-  const V unit = (most > 0) & (most < kInf) ? most : V{} + 1;
+  const V unit = ((most > 0) & (most < kInf)) ? most : V{} + 1;
   const V u = a / unit;
   const V v = b / unit;
   const V slope = (g / unit) * ((along / unit) / (u * u + v * v));
