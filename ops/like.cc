@@ -38,12 +38,15 @@ DTensor numbers(const std::vector<double>& values, const Shape& shape, const DTe
 
 DTensor arange(double begin, double end, const DTensor& like, const ArangeOptions& options) {
   const double count = std::ceil((end - begin) / options.step);
-  if (options.step == 0.0 || !std::isfinite(count)) {
+  constexpr double kMost = 9007199254740992.0;  // 2^53: beyond it numbers are no longer told apart
+  if (options.step == 0.0 || !(count <= kMost)) {
     throw ArgumentError("arange: from " + std::to_string(begin) + " to " + std::to_string(end) +
-                        " in steps of " + std::to_string(options.step));
+                        " in steps of " + std::to_string(options.step) +
+                        "; give at most 2^53 finite numbers");
   }
   std::vector<double> values;
-  for (int64_t i = 0; i < static_cast<int64_t>(count); ++i) {
+  const int64_t n = count > 0 ? static_cast<int64_t>(count) : 0;
+  for (int64_t i = 0; i < n; ++i) {
     values.push_back(begin + static_cast<double>(i) * options.step);
   }
   return numbers(values, {static_cast<int64_t>(values.size())}, like, options.dtype);

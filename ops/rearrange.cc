@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "dtensor/ops/broadcast.h"
 #include "dtensor/ops/local_select.h"
 #include "dtensor/ops/one_input.h"
 #include "dtensor/ops/reduce.h"
@@ -94,7 +95,7 @@ DTensor repeat(const DTensor& a, const Shape& times, CallSite site) {
       }
       y = longer;
     }
-    return y;
+    return y.storage() == x.storage() ? y.clone() : y;
   };
   const auto adjoint = [times, lead, from = a.shape()](const DTensor& g) {
     DTensor part = g;
@@ -111,6 +112,7 @@ DTensor repeat(const DTensor& a, const Shape& times, CallSite site) {
 DTensor pad(const DTensor& a, int dim, const PadOptions& options, CallSite site) {
   ops::check_same_dtype("pad", {a});
   const int d = normalize_dim(dim, a.ndim(), "pad");
+  ops::check_number("pad", a, options.value);
   if (options.before < 0 || options.after < 0) {
     throw ArgumentError("pad: " + std::to_string(options.before) + " before and " +
                         std::to_string(options.after) + " after; use narrow() to take away");
@@ -141,6 +143,7 @@ DTensor pad(const DTensor& a, int dim, const PadOptions& options, CallSite site)
 DTensor roll(const DTensor& a, int64_t shift, int dim, CallSite site) {
   ops::check_same_dtype("roll", {a});
   const int d = normalize_dim(dim, a.ndim(), "roll");
+  shift %= std::max<int64_t>(1, a.size(d));
   return ops::run_one(
       along("roll", a.ndim(), d), a,
       [&](const ops::KernelInfo&, const Tensor& x) { return rolled(x, shift, d); },

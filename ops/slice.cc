@@ -96,9 +96,8 @@ DTensor narrow(const DTensor& a, int dim, int64_t begin, int64_t length, CallSit
   ops::check_same_dtype("narrow", {a});
   const int d = normalize_dim(dim, a.ndim(), "narrow");
   if (begin < 0 || length < 0 || begin > a.size(d) - length) {
-    throw ArgumentError("narrow: [" + std::to_string(begin) + ", " +
-                        std::to_string(begin + length) + ") of dim " + std::to_string(d) + " of " +
-                        to_string(a.shape()));
+    throw ArgumentError("narrow: " + std::to_string(length) + " from " + std::to_string(begin) +
+                        " on of dim " + std::to_string(d) + " of " + to_string(a.shape()));
   }
   return take("narrow", a, {d, begin, length, 1}, site);
 }
@@ -116,8 +115,9 @@ DTensor slice(const DTensor& a, int dim, const SliceOptions& options, CallSite s
   };
   const int64_t begin = bound(options.begin);
   const int64_t end = std::max(begin, bound(options.end));
-  const int64_t length = (end - begin + options.step - 1) / options.step;
-  return take("slice", a, {d, begin, length, options.step}, site);
+  // A step beyond the dim takes one element, as one of its size does.
+  const int64_t step = std::min(options.step, std::max<int64_t>(1, size));
+  return take("slice", a, {d, begin, (end - begin + step - 1) / step, step}, site);
 }
 
 DTensor select(const DTensor& a, int dim, int64_t index, CallSite site) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "dtensor/base/checked.h"
 #include "dtensor/ops/one_input.h"
 #include "dtensor/tensor/kernels.h"
 
@@ -16,6 +17,8 @@ DTensor keep(std::string_view op, Side side, const DTensor& a, int64_t diagonal,
   if (a.ndim() < 2) {
     throw ArgumentError(std::string(op) + " takes [...,m,n], got " + to_string(a.shape()));
   }
+  const int64_t most = checked_add(a.size(-2), a.size(-1));  // beyond it all are kept, or none
+  diagonal = std::clamp(diagonal, -most, most);
   const std::string l = ops::letters_of(a.ndim() - 2);
   const Rule rule{.op = std::string(op), .letters = l + "mn->" + l + "mn", .linear = {{0}}};
   const auto kernel = [&](const ops::KernelInfo& info, const Tensor& x) {

@@ -13,13 +13,21 @@
 namespace dtensor {
 namespace {
 
-using LocalView = Tensor (*)(const Tensor&, const Shape&);
+enum class Otherwise { kCopy, kRefuse };  // where strides allow no view
 
-Tensor view_or_copy(const Tensor& t, const Shape& shape) { return t.reshape(shape); }
-Tensor view_only(const Tensor& t, const Shape& shape) { return t.view(shape); }
+// A rank's piece of `from` as one of `shape`. Whether it is a view does not depend on how many rows
+// this rank happens to hold: an error, or shared memory, on one rank only would be worse.
+Tensor local_view(const Tensor& t, const Shape& local_shape, const Shape& from, const Shape& shape,
+                  Otherwise otherwise) {
+  if (ops::can_view(from, shape, t.shape(), t.strides())) return t.view(local_shape);
+  if (otherwise == Otherwise::kCopy) return t.clone().view(local_shape);
+  throw ArgumentError("view: " + to_string(from) + " in memory with strides " +
+                      to_string(t.strides()) + " is not a view of shape " + to_string(shape) +
+                      "; use reshape");
+}
 
 // `shape` has no -1 any more.
-DTensor to_shape(const std::string& op, const DTensor& a, const Shape& shape, LocalView local_view,
+DTensor to_shape(const std::string& op, const DTensor& a, const Shape& shape, Otherwise otherwise,
                  CallSite site) {
   if (shape == a.shape()) return a;
   DTensor placed = a;
@@ -36,10 +44,13 @@ DTensor to_shape(const std::string& op, const DTensor& a, const Shape& shape, Lo
     }
     out = std::get<Layout>(std::move(found));
   }
+  const auto kernel = [&](const Tensor& t, const Shape& local_shape) {
+    return local_view(t, local_shape, a.shape(), shape, otherwise);
+  };
   return ops::run_placed(
       {.op = op,
        .out = out,
-       .kernel = local_view,
+       .kernel = kernel,
        .backward = [from = a.shape()](const DTensor& g) { return reshape(g, from); },
        .site = site,
        .twice = true},
@@ -100,17 +111,17 @@ DTensor transpose(const DTensor& a, int d0, int d1, CallSite site) {
 
 DTensor reshape(const DTensor& a, const Shape& shape, CallSite site) {
   ops::check_same_dtype("reshape", {a});
-  return to_shape("reshape", a, ops::infer_shape(a.shape(), shape), view_or_copy, site);
+  return to_shape("reshape", a, ops::infer_shape(a.shape(), shape), Otherwise::kCopy, site);
 }
 
 DTensor view(const DTensor& a, const Shape& shape, CallSite site) {
   ops::check_same_dtype("view", {a});
-  return to_shape("view", a, ops::infer_shape(a.shape(), shape), view_only, site);
+  return to_shape("view", a, ops::infer_shape(a.shape(), shape), Otherwise::kRefuse, site);
 }
 
 DTensor flatten(const DTensor& a, int first, int last, CallSite site) {
   ops::check_same_dtype("flatten", {a});
-  if (a.ndim() == 0) return to_shape("flatten", a, {1}, view_or_copy, site);
+  if (a.ndim() == 0) return to_shape("flatten", a, {1}, Otherwise::kCopy, site);
   const int begin = normalize_dim(first, a.ndim(), "flatten");
   const int end = normalize_dim(last, a.ndim(), "flatten");
   if (begin > end) {
@@ -125,7 +136,7 @@ DTensor flatten(const DTensor& a, int first, int last, CallSite site) {
       shape.push_back(a.size(d));
     }
   }
-  return to_shape("flatten", a, shape, view_or_copy, site);
+  return to_shape("flatten", a, shape, Otherwise::kCopy, site);
 }
 
 DTensor unflatten(const DTensor& a, int dim, const Shape& sizes, CallSite site) {
@@ -140,7 +151,7 @@ DTensor unflatten(const DTensor& a, int dim, const Shape& sizes, CallSite site) 
       for (const int64_t n : parts) shape.push_back(n);
     }
   }
-  return to_shape("unflatten", a, shape, view_or_copy, site);
+  return to_shape("unflatten", a, shape, Otherwise::kCopy, site);
 }
 
 DTensor squeeze(const DTensor& a, int dim, CallSite site) {
@@ -154,7 +165,7 @@ DTensor squeeze(const DTensor& a, int dim, CallSite site) {
   for (int d = 0; d < a.ndim(); ++d) {
     if (d != at) shape.push_back(a.size(d));
   }
-  return to_shape("squeeze", a, shape, view_or_copy, site);
+  return to_shape("squeeze", a, shape, Otherwise::kCopy, site);
 }
 
 DTensor unsqueeze(const DTensor& a, int dim, CallSite site) {
@@ -166,7 +177,7 @@ DTensor unsqueeze(const DTensor& a, int dim, CallSite site) {
     shape.push_back(a.size(d));
   }
   if (at == a.ndim()) shape.push_back(1);
-  return to_shape("unsqueeze", a, shape, view_or_copy, site);
+  return to_shape("unsqueeze", a, shape, Otherwise::kCopy, site);
 }
 
 DTensor sum_to(const DTensor& g, const Shape& shape) {

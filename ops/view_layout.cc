@@ -214,6 +214,19 @@ std::variant<Layout, RuleMismatch> reshape_layout(const Layout& from, const Shap
   return found;
 }
 
+bool can_view(const Shape& from, const Shape& shape, const Shape& local, const Shape& strides) {
+  if (from.numel() == 0) return true;
+  for (const Run& run : runs_of(from, shape)) {
+    int inner = -1;  // the dim of the run that counts and comes after d
+    for (int d = run.in_end - 1; d >= run.in; --d) {
+      if (from[d] == 1) continue;
+      if (inner >= 0 && strides[d] != local[inner] * strides[inner]) return false;
+      inner = d;
+    }
+  }
+  return true;
+}
+
 std::vector<Fix> reshape_fixes(const Layout& from, const Shape& shape, DType dtype) {
   Layout whole = from;
   for (int m = 0; m < from.mesh().ndim(); ++m) {

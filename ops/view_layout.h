@@ -17,6 +17,11 @@ Shape infer_shape(const Shape& from, const Shape& shape);
 // The layout of the result, or why there is none.
 std::variant<Layout, RuleMismatch> reshape_layout(const Layout& from, const Shape& shape);
 
+// Can a piece with these sizes and strides be viewed so? The same on every rank whose piece lies in
+// the same way: a dim counts where it is longer than 1 in `from`, the global shape, also on a rank
+// that holds one row of it.
+bool can_view(const Shape& from, const Shape& shape, const Shape& local, const Shape& strides);
+
 // Layouts that `from` can be brought to so that the reshape has one; cheapest first.
 std::vector<Fix> reshape_fixes(const Layout& from, const Shape& shape, DType dtype);
 

@@ -72,12 +72,15 @@ Tensor embedding(const Tensor& table, const Tensor& ids, Range rows) {
     using T = decltype(t);
     const Rows<T> from(table);
     T* to = out.data<T>();
+    // A row that another rank holds is the identity of the sum that will join them.
+    const Tensor none = Tensor::full({}, is_floating(table.dtype()) ? -0.0 : 0.0, table.dtype());
+    const T absent = *none.data<T>();
     parallel_rows(flat.numel(), h, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         if (id[i] >= rows.begin && id[i] < rows.end) {
           std::copy_n(from[id[i] - rows.begin], h, to + i * h);
         } else {
-          std::fill_n(to + i * h, h, T{});
+          std::fill_n(to + i * h, h, absent);
         }
       }
     });

@@ -26,6 +26,11 @@ Shape with_length(Shape shape, int dim, int64_t length) {
   return shape;
 }
 
+// What stands for rows that another rank holds: the identity of the sum that will join them.
+Tensor nothing(const Shape& shape, DType dtype) {
+  return Tensor::full(shape, is_floating(dtype) ? -0.0 : 0.0, dtype);
+}
+
 // Sums of 16-bit types are f32, to be rounded once.
 Tensor sums_like(const Shape& shape, DType dtype) {
   return Tensor::zeros(shape, size_of(dtype) == 2 ? DType::kFloat32 : dtype);
@@ -56,6 +61,8 @@ Tensor index_select(const Tensor& a, int dim, const Tensor& index, Range rows) {
   const int64_t bytes = n.inner * size_of(a.dtype());
   const auto* in = static_cast<const std::byte*>(from.raw());
   auto* to = static_cast<std::byte*>(out.raw());
+  const Tensor none = nothing({n.inner}, a.dtype());
+  const auto* absent = static_cast<const std::byte*>(none.raw());
   parallel_rows(n.outer * count, n.inner, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const int64_t at = id[row % count];
@@ -64,7 +71,7 @@ Tensor index_select(const Tensor& a, int dim, const Tensor& index, Range rows) {
         const int64_t source = row / count * n.length + at - rows.begin;
         std::copy_n(in + source * bytes, bytes, cell);
       } else {
-        std::fill_n(cell, bytes, std::byte{});
+        std::copy_n(absent, bytes, cell);
       }
     }
   });
@@ -107,11 +114,14 @@ Tensor gather(const Tensor& a, int dim, const Tensor& index, Range rows) {
     using T = decltype(t);
     const T* in = rows.empty() ? nullptr : from.data<T>();
     T* to = out.data<T>();
+    const Tensor none = nothing({}, a.dtype());
+    const T absent = *none.data<T>();
     parallel_rows(n.outer, n.length * n.inner, [&](int64_t begin, int64_t end) {
       for (int64_t at = begin * n.length * n.inner; at < end * n.length * n.inner; ++at) {
         const int64_t o = at / (n.length * n.inner);
         const bool held = id[at] >= rows.begin && id[at] < rows.end;
-        to[at] = held ? in[(o * rows.size() + id[at] - rows.begin) * n.inner + at % n.inner] : T{};
+        to[at] =
+            held ? in[(o * rows.size() + id[at] - rows.begin) * n.inner + at % n.inner] : absent;
       }
     });
   });

@@ -1,5 +1,6 @@
 #include "dtensor/ops/cpu/scan.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -15,11 +16,14 @@ void scan(const T* in, T* out, int64_t outer, int64_t n, int64_t inner, ScanFrom
     for (int64_t o = begin; o < end; ++o) {
       for (int64_t k = 0; k < n; ++k) {
         const int64_t row = from == ScanFrom::kFirst ? k : n - 1 - k;
-        const int64_t before = from == ScanFrom::kFirst ? row - 1 : row + 1;
         const T* x = in + (o * n + row) * inner;
-        const T* sum = out + (o * n + before) * inner;
         T* y = out + (o * n + row) * inner;
-        for (int64_t i = 0; i < inner; ++i) y[i] = k == 0 ? x[i] : static_cast<T>(sum[i] + x[i]);
+        if (k == 0) {
+          std::copy_n(x, inner, y);
+          continue;
+        }
+        const T* sum = from == ScanFrom::kFirst ? y - inner : y + inner;
+        for (int64_t i = 0; i < inner; ++i) y[i] = static_cast<T>(sum[i] + x[i]);
       }
     }
   });

@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "dtensor/ops/embedding.h"
 #include "dtensor/tests/ops/tensors.h"
 #include "dtensor/tests/support/run_ranks.h"
 
@@ -44,6 +49,19 @@ TEST(IndexSelect, OfACutDimIsPartialAndItsGradientCut) {
     sum(y).backward();
     EXPECT_EQ(a.grad().spec().placement(0), Shard(0));
     EXPECT_THAT(whole(a.grad()), ElementsAre(1, 1, 0, 0, 0, 0, 1, 1, 2, 2));
+  });
+}
+
+// What other ranks hold joins by a sum, whose identity is -0.0: a +0.0 would turn -0.0 into +0.0.
+TEST(Index, KeepsAMinusZeroOfACutDim) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"tp", 2}});
+    const DTensor a = distribute(floats({-0.0F, 1, 2, -0.0F}, {4, 1}), mesh, {Shard(0)});
+    const DTensor rows = replicate(DTensor(ids({0, 3}, {2})), mesh);
+    const DTensor cells = replicate(DTensor(ids({0, 3}, {2, 1})), mesh);
+    for (const DTensor& y : {index_select(a, 0, rows), gather(a, 0, cells), embedding(a, rows)}) {
+      for (const float v : whole(y)) EXPECT_TRUE(v == 0 && std::signbit(v));
+    }
   });
 }
 

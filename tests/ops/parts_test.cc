@@ -128,6 +128,7 @@ TEST(Like, TakesShapeMeshAndCutsAndNoPartial) {
     EXPECT_THAT(piece(eye(2, x, 3)), ElementsAre(1, 0, 0, 0, 1, 0));
     EXPECT_EQ(eye(2, x).spec().placement(0), Replicate());
     EXPECT_THROW(arange(0, 1, x, {.step = 0}), ArgumentError);
+    EXPECT_THROW(arange(0, 1e30, x, {}), ArgumentError);
   });
 }
 

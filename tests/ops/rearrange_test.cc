@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
+#include <vector>
+
 #include "dtensor/ops/triangle.h"
 #include "dtensor/tests/ops/tensors.h"
 #include "dtensor/tests/support/run_ranks.h"
@@ -32,7 +36,29 @@ TEST(Rearrange, PutsElementsWhereALoopDoes) {
   EXPECT_EQ(diagonal(x).local_tensor().storage(), x.local_tensor().storage());
   EXPECT_THROW(repeat(x, Shape{2}), ArgumentError);
   EXPECT_THROW(pad(x, 0, {.before = -1}), ArgumentError);
+  EXPECT_THROW(pad(DTensor(ids({1}, {1})), 0, {.after = 1, .value = 0.5}), ArgumentError);
   EXPECT_THROW(diagonal(x, {.dim0 = 1, .dim1 = -1}), ArgumentError);
+}
+
+TEST(Rearrange, GivesMemoryOfItsOwn) {
+  const DTensor x(counted({2, 3}));
+  EXPECT_NE(repeat(x, Shape{1, 1}).local_tensor().storage(), x.local_tensor().storage());
+  EXPECT_NE(roll(x, 0, 0).local_tensor().storage(), x.local_tensor().storage());
+}
+
+TEST(Rearrange, TakesTheEndsOfInt64) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  DTensor x(counted({2, 3}));
+  EXPECT_THAT(piece(tril(x, kMost)), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(piece(tril(x, kLeast)), ElementsAre(0, 0, 0, 0, 0, 0));
+  EXPECT_THAT(piece(triu(x, kLeast)), ElementsAre(0, 1, 2, 3, 4, 5));
+  x.set_requires_grad(true);
+  // -2^63 is 1 more than a multiple of 3: two to the left are one to the right.
+  const DTensor y = roll(x, kLeast, 1);
+  EXPECT_THAT(piece(y), ElementsAre(2, 0, 1, 5, 3, 4));
+  sum(mul(y, DTensor(counted({2, 3})))).backward();
+  EXPECT_THAT(piece(x.grad()), ElementsAre(1, 2, 0, 4, 5, 3));
 }
 
 TEST(Triangle, IndicesOfCutRowsAndColumnsAreGlobal) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 
 #include "dtensor/ops/automatic_copy.h"
 #include "dtensor/ops/slice_layout.h"
@@ -109,6 +111,9 @@ TEST(Slice, TakesStepsAndBoundsAsPythonDoes) {
   EXPECT_THAT(piece(slice(x, 0, {.end = -5})), ElementsAre(0, 1));
   EXPECT_THAT(piece(slice(x, 0, {.begin = 5, .end = 2})), IsEmpty());
   EXPECT_THAT(piece(slice(x, 0, {.begin = -100, .end = 100, .step = 5})), ElementsAre(0, 5));
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  EXPECT_THAT(piece(slice(x, 0, {.begin = 2, .step = kMost})), ElementsAre(2));
+  EXPECT_THROW(narrow(x, 0, 1, kMost), ArgumentError);
   EXPECT_THROW(slice(x, 0, {.step = 0}), ArgumentError);
 }
 

@@ -187,6 +187,21 @@ TEST(Views, OfDimsAreThoseOfALoop) {
   EXPECT_EQ(view(x, Shape{6, -1}).shape(), (Shape{6, 4}));
 }
 
+// Columns of [4,3] over two ranks are pieces of 2 and 1. A piece of one column has strides for any
+// shape: it must not become a view where the other is refused, or copied.
+TEST(View, OfStridesIsTheSameOnRanksOfOneRow) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"tp", 2}});
+    const DTensor t = transpose(distribute(counted({4, 3}), mesh, {Shard(1)}));
+    EXPECT_THROW(view(t, Shape{12}), ArgumentError);
+    const DTensor y = reshape(t, Shape{12});
+    EXPECT_NE(y.local_tensor().storage(), t.local_tensor().storage());
+    EXPECT_THAT(whole(y), ElementsAre(0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11));
+    const DTensor rows = distribute(counted({3, 4}), mesh, {Shard(0)});
+    EXPECT_EQ(view(rows, Shape{12}).local_tensor().storage(), rows.local_tensor().storage());
+  });
+}
+
 TEST(Expand, RepeatsWhatIsNotCutAndSumsItsGradient) {
   run_ranks(2, [](comm::Comm& comm) {
     const DeviceMesh mesh(comm, {{"tp", 2}});
