@@ -23,6 +23,7 @@ void check_alike(const char* kernel, const Tensor& a, const Tensor& b, bool one_
                       to_string(b.shape()) + " differ");
 }
 
+// Also where there is nothing to write: other ranks have elements, and versions are to agree.
 void written(const Tensor& dst) { dst.storage()->bump_version(); }
 
 // The dim along which `src` goes by single elements while `dst` does so along dim 0: a
@@ -95,6 +96,7 @@ T sum(T a, T b) {
 
 void copy(const Tensor& src, const Tensor& dst) {
   check_alike("copy", src, dst, true);
+  written(dst);
   if (dst.numel() == 0) return;
   switch (size_of(dst.dtype())) {
     case 1:
@@ -109,10 +111,10 @@ void copy(const Tensor& src, const Tensor& dst) {
     default:
       copy_bits<uint64_t>(src, dst);
   }
-  written(dst);
 }
 
 void fill(const Tensor& dst, double value) {
+  written(dst);
   if (dst.numel() == 0) return;
   visit_dtype(dst.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -128,12 +130,12 @@ void fill(const Tensor& dst, double value) {
                       for (int64_t k = 0; k < n; ++k) d[k * step[0]] = x;
                     });
   });
-  written(dst);
 }
 
 void add(const Tensor& a, const Tensor& b, const Tensor& dst) {
   check_alike("add", a, b, true);
   check_alike("add", a, dst, true);
+  written(dst);
   if (dst.numel() == 0) return;
   visit_dtype(dst.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -154,12 +156,12 @@ void add(const Tensor& a, const Tensor& b, const Tensor& dst) {
                       }
                     });
   });
-  written(dst);
 }
 
 void cast(const Tensor& src, const Tensor& dst) {
   check_alike("cast", src, dst, false);
   if (src.dtype() == dst.dtype()) return copy(src, dst);
+  written(dst);
   if (dst.numel() == 0) return;
   visit_dtype(src.dtype(), [&](auto from) {
     visit_dtype(dst.dtype(), [&](auto to) {
@@ -181,7 +183,6 @@ void cast(const Tensor& src, const Tensor& dst) {
                       });
     });
   });
-  written(dst);
 }
 
 }  // namespace dtensor::kernels

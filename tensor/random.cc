@@ -30,6 +30,7 @@ void for_each_global_row(const GlobalPiece& to, const F& f) {
 // Writes draw(global index) to every element.
 template <class Draw>
 void fill(const GlobalPiece& to, const Draw& draw) {
+  to.piece.storage()->bump_version();  // also of an empty piece, as on the other ranks
   if (to.piece.numel() == 0) return;
   visit_dtype(to.piece.dtype(), [&](auto type) {
     using T = decltype(type);
@@ -42,7 +43,6 @@ void fill(const GlobalPiece& to, const Draw& draw) {
           }
         });
   });
-  to.piece.storage()->bump_version();
 }
 
 }  // namespace

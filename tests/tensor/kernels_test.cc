@@ -89,9 +89,12 @@ TEST_P(EveryDType, AddsAndFillsBetweenStridesOfAllKinds) {
 
 TEST_P(EveryDType, TakesEmptyTensorsAndScalars) {
   const Tensor none = Tensor::empty({0, 3}, dtype());
+  const uint64_t before = none.storage()->version();
   kernels::copy(none, Tensor::empty({0, 3}, dtype()));
   kernels::fill(none, 1);
   kernels::add(none, none, none);
+  // Written, for whoever saved it: other ranks have elements to write.
+  EXPECT_EQ(none.storage()->version(), before + 2);
   const Tensor scalar = Tensor::full({}, 1, dtype());
   kernels::copy(scalar, scalar.clone());
   EXPECT_EQ(scalar.to(DType::kInt64).to_vector<int64_t>()[0], 1);
