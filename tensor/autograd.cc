@@ -90,8 +90,10 @@ Node::Node(std::string_view op, std::span<const DTensor> inputs, std::span<const
 Node::~Node() {
   InlineVector<std::shared_ptr<Node>, 4> chain;
   const auto take = [&chain](Node& node) {
+    node.backward_ = nullptr;  // what it saved leads to the same nodes
     for (Edge& edge : node.inputs_) {
-      if (edge.node != nullptr && edge.node.use_count() == 1) chain.push_back(std::move(edge.node));
+      if (edge.node.use_count() == 1) chain.push_back(std::move(edge.node));
+      edge.node.reset();
     }
   };
   take(*this);

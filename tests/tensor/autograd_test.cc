@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -290,6 +291,23 @@ TEST(Autograd, LongChainsNeedNoDeepStack) {
   chain();  // dropped without backward
   chain().backward();
   EXPECT_EQ(values(x.grad()), Floats{1});
+}
+
+// What a node saved leads to the nodes of its inputs as well, here each twice.
+TEST(Autograd, LongChainsOfSavedTensorsNeedNoDeepStack) {
+  const DTensor x = leaf({1});
+  DTensor y = x;
+  for (int i = 0; i < 200'000; ++i) {
+    DTensor out = y.detach();
+    const std::array<DTensor, 2> in = {y, y};
+    record("square", in, {&out, 1}, [saved = Saved(y, "square")](std::span<const DTensor> g) {
+      static_cast<void>(saved.value());
+      return Grads{g[0], g[0]};
+    });
+    y = out;
+  }
+  y = DTensor();  // dropped without backward
+  EXPECT_TRUE(x.is_leaf());
 }
 
 TEST(Autograd, RefusesAGradientThatIsNotOfItsInput) {
