@@ -51,6 +51,16 @@ DTensor placed_like(const DTensor& a, const DTensor& from, CallSite site) {
   return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site}, {a, from});
 }
 
+// Copies what may lie in the same memory, in another order as well.
+void write(const Tensor& from, const Tensor& to) {
+  const bool shared = from.storage() == to.storage();
+  if (shared && from.offset() == to.offset() && from.strides() == to.strides()) {
+    to.storage()->bump_version();
+    return;
+  }
+  kernels::copy(shared ? from.clone() : from, to);
+}
+
 }  // namespace
 
 void ops::in_place(std::string_view op, const DTensor& a, const std::function<DTensor()>& f) {
@@ -65,9 +75,7 @@ void ops::in_place(std::string_view op, const DTensor& a, const std::function<DT
                          ", written into " + text_of(a) +
                          ", which is not moved; use the op that gives a new tensor");
   }
-  if (a.has_local() && result.local_tensor().storage() != a.local_tensor().storage()) {
-    kernels::copy(result.local_tensor(), a.local_tensor());
-  }
+  if (a.has_local()) write(result.local_tensor(), a.local_tensor());
   take_graph(a, result);
 }
 

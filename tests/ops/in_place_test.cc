@@ -179,6 +179,31 @@ TEST(InPlace, OfASavedTensorIsAnErrorInBackward) {
               AllOf(HasSubstr("backward of mul"), HasSubstr("written in place")));
 }
 
+// Rank 1 has no element of y, and says the same.
+TEST(InPlace, OfASavedTensorIsAnErrorOnEveryRank) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"d", 2}});
+    const DTensor w = leaf(floats({2}, {1}), mesh, {Replicate()});
+    const DTensor x = distribute(floats({3}, {1}), mesh, {Shard(0)});
+    const DTensor y = mul(x, w);
+    DTensor loss = sum(mul(y, y));
+    add_(y, 1.0);
+    EXPECT_THAT(error_of<Error>([&] { loss.backward(); }), HasSubstr("written in place"));
+  });
+}
+
+TEST(InPlace, CopiesBetweenViewsOfOneMemory) {
+  const DTensor x(counted({4}));
+  copy_(narrow(x, 0, 0, 2), narrow(x, 0, 2, 2));
+  EXPECT_THAT(piece(x), ElementsAre(2, 3, 2, 3));
+  const DTensor shifted(counted({4}));
+  copy_(narrow(shifted, 0, 1, 3), narrow(shifted, 0, 0, 3));
+  EXPECT_THAT(piece(shifted), ElementsAre(0, 0, 1, 2));
+  const DTensor square(counted({2, 2}));
+  copy_(square, transpose(square));
+  EXPECT_THAT(piece(square), ElementsAre(0, 2, 1, 3));
+}
+
 TEST(InPlace, CopyPassesItsGradientToTheSource) {
   DTensor x(Tensor::of<double>({2, 5}, {2}));
   x.set_requires_grad(true);
