@@ -245,21 +245,20 @@ void BackwardPass::finish_leaf(PendingLeaf state) {
   DTensor::Impl& leaf = *state.leaf.impl();
   DTensor grad = run_hooks(leaf.hooks, std::exchange(state.grad, {}));
   if (!grad.defined()) return;
-  DTensor before = std::exchange(leaf.grad, {});
-  if (before.defined() && (options_.defer || before.spec().has_partial())) {
-    grad = add_to(std::exchange(before, {}), grad);
+  if (leaf.grad.defined() && (options_.defer || leaf.grad.spec().has_partial())) {
+    grad = add_to(std::exchange(leaf.grad, {}), grad);
   }
   const bool passes = options_.defer || std::ranges::count(partial_, &leaf) > 0;
   const Layout to = internal::dual(grad.layout(), leaf.layout, passes, "leaf");
   if (grad.requires_grad()) {
     grad = internal::move_grad(grad, to, "leaf", "leaf", options_.site);
-    leaf.grad = accumulate(before, grad);
+    leaf.grad = accumulate(leaf.grad, grad);
     return;
   }
   if (equal_boundaries(grad.layout(), to) || !grad.has_local()) {
     if (!grad.has_local()) grad = DTensor(grad.dtype(), to, leaf.mesh);
     if (!(grad.layout() == to)) grad = DTensor(grad.local_tensor(), to, leaf.mesh);
-    leaf.grad = before.defined() ? add_to(std::move(before), grad) : own(grad);
+    leaf.grad = leaf.grad.defined() ? add_to(std::exchange(leaf.grad, {}), grad) : own(grad);
     return;
   }
   // Its reduction goes on while earlier nodes run.
@@ -268,21 +267,22 @@ void BackwardPass::finish_leaf(PendingLeaf state) {
   const int64_t bytes = grad.local_tensor().size_bytes() + 1;  // an empty piece counts as well
   const MoveOptions options{
       .op = "leaf", .cause = Cause::kAdjoint, .of = "leaf", .site = options_.site};
-  resolving_.push_back({state.leaf, to, Move::start(leaf.mesh, std::move(items), options),
-                        std::move(before), bytes});
+  resolving_.push_back({state.leaf, to, Move::start(leaf.mesh, std::move(items), options), bytes});
   resolving_bytes_ += bytes;
   finish_resolving(kMostResolvingBytes);
 }
 
 // Waits for the oldest until no more than `most_bytes` are under way: a bound that does not depend
-// on timing, so that every rank goes on in the same order.
+// on timing, so that every rank goes on in the same order. A gradient joins what the leaf has then:
+// a pass inside this one (recomputed) may have brought some in between.
 void BackwardPass::finish_resolving(int64_t most_bytes) {
   while (!resolving_.empty() && resolving_bytes_ > most_bytes) {
     Resolving r = std::move(resolving_.front());
     resolving_.pop_front();
     resolving_bytes_ -= r.bytes;
     const DTensor grad(std::move(r.move.finish()[0]), r.to, r.leaf.mesh());
-    r.leaf.impl()->grad = r.add.defined() ? add_to(std::move(r.add), grad) : grad;
+    DTensor& sum = r.leaf.impl()->grad;
+    sum = sum.defined() ? add_to(std::exchange(sum, {}), grad) : grad;
   }
 }
 

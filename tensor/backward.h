@@ -44,7 +44,6 @@ class BackwardPass {
     DTensor leaf;
     Layout to;
     Move move;
-    DTensor add;  // joins it then, where defined
     int64_t bytes = 0;
   };
 

@@ -4,9 +4,11 @@
 
 #include <vector>
 
+#include "dtensor/base/error.h"
 #include "dtensor/base/philox.h"
 #include "dtensor/ops/dropout.h"
 #include "dtensor/ops/elementwise.h"
+#include "dtensor/tensor/autograd.h"
 #include "dtensor/tests/ops/tensors.h"
 #include "dtensor/tests/support/run_ranks.h"
 
@@ -59,6 +61,38 @@ TEST(Recomputed, OnAMeshGivesTheGradientsOfTheWhole) {
     loss.backward();
     EXPECT_EQ(whole(w.grad()), want);
     EXPECT_EQ(whole(captured.grad()), captured_want);
+  });
+}
+
+// w's gradient from outside is under way to R while the region's own comes.
+TEST(Recomputed, CapturedLeafIsAlsoUsedAfterTheRegion) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"d", 2}});
+    DTensor w = leaf(floats({2}, {1}), mesh, {Replicate()});
+    const DTensor x = leaf(counted({5}), mesh, {Shard(0)});
+    for (const float before : {0.0F, 7.0F}) {
+      w.set_grad(before == 0.0F ? DTensor()
+                                : distribute(floats({before}, {1}), mesh, {Replicate()}));
+      const DTensor y = recomputed([&](std::span<const DTensor> in) { return mul(in[0], w); }, {x});
+      DTensor loss = sum(mul(y, w));  // the sum of x w^2: 2 w (0 + 1 + 2 + 3 + 4)
+      loss.backward();
+      EXPECT_EQ(whole(w.grad()), std::vector<float>{40.0F + before});
+    }
+  });
+}
+
+// A pass that fails leaves what earlier ones gave.
+TEST(Recomputed, AnErrorLeavesEarlierGradients) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"d", 2}});
+    const DTensor w = leaf(floats({2}, {1}), mesh, {Replicate()});
+    const DTensor x = leaf(counted({4}), mesh, {Shard(0)});
+    sum(mul(x, w)).backward();
+    const DTensor y = mul(x, 3.0);
+    add_grad_hook(y, [](const DTensor&) -> DTensor { throw Error("a hook"); });
+    DTensor loss = sum(mul(y, w));  // w's gradient is under way when the hook runs
+    EXPECT_THROW(loss.backward(), Error);
+    EXPECT_EQ(whole(w.grad()), std::vector<float>{6.0F});
   });
 }
 
