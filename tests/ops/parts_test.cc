@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <span>
+#include <vector>
+
 #include "dtensor/ops/like.h"
 #include "dtensor/tests/ops/tensors.h"
 #include "dtensor/tests/support/run_ranks.h"
@@ -23,6 +26,17 @@ TEST(Cat, PutsPartsOneAfterTheOther) {
   EXPECT_THROW(cat({a, b}, 0), ArgumentError);
   EXPECT_THROW(cat(std::span<const DTensor>(), 0), ArgumentError);
   EXPECT_THROW(cat({a, DTensor(ids({1}, {1, 1}))}), ArgumentError);
+}
+
+// More parts than letters fit in a line of a rule: heads, experts.
+TEST(Parts, AreAsManyAsAskedFor) {
+  const DTensor x(counted({64, 2, 1, 1}));
+  const std::vector<DTensor> rows = unbind(x, 0);
+  ASSERT_EQ(rows.size(), 64U);
+  EXPECT_THAT(piece(rows[63]), ElementsAre(126, 127));
+  EXPECT_EQ(piece(stack(std::span<const DTensor>(rows), 0)), piece(x));
+  EXPECT_EQ(piece(cat(std::span<const DTensor>(rows), 0)), piece(x));
+  EXPECT_EQ(chunk(x, 32, 0).size(), 32U);
 }
 
 TEST(Cat, OfAPartialAndAReplicatedCountsTheReplicatedOnce) {
