@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "dtensor/base/context.h"
+#include "dtensor/base/inline_vector.h"
 #include "dtensor/placement/reshard_plan.h"
 
 namespace dtensor::ops {
@@ -17,8 +18,8 @@ struct Run {
   int out_end = 0;
 };
 
-std::vector<Run> runs_of(const Shape& from, const Shape& to) {
-  std::vector<Run> runs;
+InlineVector<Run, 8> runs_of(const Shape& from, const Shape& to) {
+  InlineVector<Run, 8> runs;
   int i = 0;
   int o = 0;
   while (i < from.ndim() && o < to.ndim()) {
