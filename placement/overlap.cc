@@ -235,10 +235,12 @@ class CommonSum {
   }
 
   // How far a layout's levels of a tensor dim are gone down; by tensor dim of the component and by
-  // layout.
+  // layout. Without initial values, since a State is copied at every step and mostly unused.
   struct Chain {
-    Range range;
-    size_t next = 0;
+    int64_t begin;
+    int64_t end;
+    size_t next;
+    Range range() const { return {begin, end}; }
   };
   using State = std::array<Chain, kMaxLayouts * kMaxDims>;
 
@@ -246,7 +248,7 @@ class CommonSum {
     State state;
     for (size_t k = 0; k < dims_in_.size(); ++k) {
       for (size_t i = 0; i < layouts_.size(); ++i) {
-        state[k * layouts_.size() + i].range = {0, shape_[dims_in_[k]]};
+        state[k * layouts_.size() + i] = {0, shape_[dims_in_[k]], 0};
       }
     }
     return state;
@@ -257,8 +259,8 @@ class CommonSum {
 
   // What the layouts have in common of a tensor dim, as far as it is known.
   Range common_of(State& state, size_t k) const {
-    Range all = chain(state, 0, k).range;
-    for (size_t i = 1; i < layouts_.size(); ++i) all = common(all, chain(state, i, k).range);
+    Range all = chain(state, 0, k).range();
+    for (size_t i = 1; i < layouts_.size(); ++i) all = common(all, chain(state, i, k).range());
     return all;
   }
 
@@ -298,11 +300,11 @@ class CommonSum {
     std::vector<int64_t> key{static_cast<int64_t>(i)};
     MeshDimSet waiting;
     for (size_t q = 0; q < dims_in_.size(); ++q) {
-      const int64_t begin = chain(state, 0, q).range.begin;
+      const int64_t begin = chain(state, 0, q).begin;
       for (size_t l = 0; l < layouts_.size(); ++l) {
         const Chain& c = chain(state, l, q);
-        key.push_back(c.range.begin - begin);
-        key.push_back(c.range.size());
+        key.push_back(c.begin - begin);
+        key.push_back(c.end - c.begin);
         const auto levels = layouts_[l]->spec().levels(dims_in_[q]);
         for (size_t k = c.next; k < levels.size(); ++k) waiting.add(levels[k].mesh_dim);
       }
@@ -324,11 +326,11 @@ class CommonSum {
         const auto levels = layouts_[i]->spec().levels(dims_in_[k]);
         const Chain& c = chain(state, i, k);
         if (c.next == levels.size() || levels[c.next].mesh_dim != m) continue;
-        if (all == c.range) continue;  // all parts do
+        if (all == c.range()) continue;  // all parts do
         parts.first =
-            std::max(parts.first, part_at(mesh_, c.range, levels[c.next], all.begin, visited_));
-        parts.second = std::min(parts.second,
-                                part_at(mesh_, c.range, levels[c.next], all.end - 1, visited_) + 1);
+            std::max(parts.first, part_at(mesh_, c.range(), levels[c.next], all.begin, visited_));
+        parts.second = std::min(
+            parts.second, part_at(mesh_, c.range(), levels[c.next], all.end - 1, visited_) + 1);
       }
     }
     return parts;
@@ -341,8 +343,8 @@ class CommonSum {
         const auto levels = layouts_[i]->spec().levels(dims_in_[k]);
         Chain& c = chain(state, i, k);
         while (c.next < levels.size() && set_.contains(levels[c.next].mesh_dim)) {
-          c.range = part(mesh_, c.range, levels[c.next], at_[levels[c.next].mesh_dim]);
-          ++c.next;
+          const Range next = part(mesh_, c.range(), levels[c.next], at_[levels[c.next].mesh_dim]);
+          c = {next.begin, next.end, c.next + 1};
         }
       }
       if (common_of(state, k).empty()) return false;
