@@ -30,6 +30,7 @@ namespace {
 
 constexpr int kRanks = 2;
 constexpr int kRepeats = 5;
+constexpr int kIoThreads = 1;  // a rank has one of the two cores
 constexpr size_t kRawWriteBytes = size_t{64} << 20;
 
 class Tensors : public nn::Module {
@@ -94,8 +95,12 @@ class Rank {
       together("raw_write", [&] { raw_write(bytes); });
       start_afresh();
       together("save", [&] { checkpoint::save(name("large"), 1, {.model = large}); });
-      together("load", [&] { checkpoint::load(name("large"), {.model = rows}); });
-      together("reshard", [&] { checkpoint::load(name("large"), {.model = columns}); });
+      together("load", [&] {
+        checkpoint::load(name("large"), {.model = rows}, {.io_threads = kIoThreads});
+      });
+      together("reshard", [&] {
+        checkpoint::load(name("large"), {.model = columns}, {.io_threads = kIoThreads});
+      });
       start_afresh();
       raw_write(bytes);
       together("raw_read", [&] { raw_read(copy); });
@@ -105,7 +110,9 @@ class Rank {
       checkpoint::wait_for_save();
       start_afresh();
       together("small_save", [&] { checkpoint::save(name("small"), 1, {.model = small}); });
-      together("small_load", [&] { checkpoint::load(name("small"), {.model = small}); });
+      together("small_load", [&] {
+        checkpoint::load(name("small"), {.model = small}, {.io_threads = kIoThreads});
+      });
     }
     check(copy == bytes, "read other bytes than written");
     check(columns.parameters()[5].value().local_tensor().data<float>()[7] == 6, "loaded wrongly");
