@@ -182,7 +182,8 @@ DTensor sub(double a, const DTensor& b, CallSite site) {
   return sub(ops::scalar_like("sub", b, a), b, site);
 }
 DTensor lerp(const DTensor& a, const DTensor& b, double weight, CallSite site) {
-  return add(mul(a, 1 - weight, site), mul(b, weight, site), site);
+  const DTensor of_a = mul(a, 1 - weight, site);  // the order of ops is not the compiler's choice
+  return add(of_a, mul(b, weight, site), site);
 }
 
 DTensor mul(const DTensor& a, const DTensor& b, CallSite site) {
