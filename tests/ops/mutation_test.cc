@@ -66,12 +66,13 @@ void damage(const DTensor& t) {
   }
 }
 
-// Is a row found to be missing? An op that the prover or a backward itself uses ends it with an
-// error.
+// Is a row found to be missing? Three ops the prover or a backward uses itself: without a row of
+// theirs it ends with an error.
 bool misses(const std::string& op, const ops::RuleTap& tap) {
   try {
     return !proved(op, tap).missing.empty();
   } catch (const PlacementError&) {
+    if (op != "mul" && op != "sum" && op != "transpose") throw;
     return true;
   }
 }
@@ -86,12 +87,15 @@ TEST_P(Op, IsRightAsItIs) {
 }
 
 TEST_P(Op, IsCaughtWithAnotherKernel) {
-  if (GetParam() == "transpose") GTEST_SKIP() << "a view: damage to it is damage to its operand";
   const Rule rule = rule_of(GetParam());
   const ops::RuleTap tap{.ran = [&](const ops::OpRun& run) {
     if (run.op == rule.op) damage(run.outputs.front());
   }};
-  EXPECT_THAT(proved(GetParam(), tap).wrong, Not(IsEmpty()));
+  if (GetParam() == "transpose") {  // a view: its operand is written too, and that is an error
+    EXPECT_THROW(proved(GetParam(), tap), Error);
+  } else {
+    EXPECT_THAT(proved(GetParam(), tap).wrong, Not(IsEmpty()));
+  }
 }
 
 TEST_P(Op, IsCaughtWithAnotherBackward) {
@@ -103,9 +107,9 @@ TEST_P(Op, IsCaughtWithAnotherBackward) {
 }
 
 TEST_P(Op, IsCaughtWithoutARow) {
-  if (GetParam() == "mean") GTEST_SKIP() << "pieces alone divide by their own counts";
   const Rule rule = rule_of(GetParam());
   for (const SignatureRow& row : signature_of(rule).rows) {
+    if (GetParam() == "mean") break;  // a piece alone divides by its own count: no row is missing
     const auto cut = std::ranges::find_if(row.in, &Placement::is_shard);
     if (cut == row.in.end() || row.communicates) continue;
     const RuleLetters letters = parse_letters(rule);

@@ -46,7 +46,7 @@ TEST(Recomputed, DrawsTheSameNumbersAgain) {
 TEST(Recomputed, OnAMeshGivesTheGradientsOfTheWhole) {
   run_ranks(2, [](comm::Comm& comm) {
     const DeviceMesh mesh(comm, {{"d", 2}});
-    // w is R and x cut: w's gradient leaves the region P(sum), and is resolved once.
+    // w is R and x cut: the gradients leave the region P(sum), and each is resolved once.
     DTensor w = leaf(counted({3}), mesh, {Replicate()});
     DTensor captured = leaf(floats({2}, {1}), mesh, {Replicate()});
     const DTensor x = distribute(counted({5, 3}), mesh, {Shard(0)});
@@ -59,6 +59,11 @@ TEST(Recomputed, OnAMeshGivesTheGradientsOfTheWhole) {
     DTensor loss = sum(recomputed(region, {mul(w, 1.0)}));
     Context::current().slot<Ledger>().clear();
     loss.backward();
+    for (const LedgerEntry& e : Context::current().slot<Ledger>().entries()) {
+      EXPECT_EQ(e.kind, StepKind::kAllReduce);
+      EXPECT_EQ(e.op, "leaf");
+    }
+    EXPECT_EQ(Context::current().slot<Ledger>().entries().size(), 2U);
     EXPECT_EQ(whole(w.grad()), want);
     EXPECT_EQ(whole(captured.grad()), captured_want);
   });
