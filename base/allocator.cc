@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/base/address_sanitizer.h"
 #include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
 #include "dtensor/base/inline_text.h"
@@ -26,19 +27,6 @@ constexpr std::align_val_t kAlignment{64};
 // Smaller blocks the C++ heap keeps itself; larger ones it gives back to the kernel, and every page
 // of the next one is a fault, which costs more than most kernels' work on it.
 constexpr int64_t kSmallestKept = 128 * 1024;
-
-// Address sanitizer finds the use of freed memory only where it is freed.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kKeeps = false;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-constexpr bool kKeeps = false;
-#else
-constexpr bool kKeeps = true;
-#endif
-#else
-constexpr bool kKeeps = true;
-#endif
 
 void free_block(void* data) noexcept { ::operator delete(data, kAlignment); }
 
@@ -71,7 +59,7 @@ class HeapAllocator final : public Allocator {
     if (bytes < kSmallestKept) return free_block(data);
     const std::lock_guard lock(mutex_);
     in_use_.erase(data);
-    if (!kKeeps) return free_block(data);
+    if (kAddressSanitizer) return free_block(data);
     try {
       kept_.push_back({data, bytes});
       kept_bytes_ += bytes;

@@ -4,25 +4,14 @@
 #include <cstdint>
 #include <new>
 
+#include "dtensor/base/address_sanitizer.h"
+
 namespace dtensor {
 namespace {
 
 constexpr size_t kStep = 64;
 constexpr size_t kClasses = kMostSmallBytes / kStep + 1;
 constexpr std::align_val_t kAlignment{kStep};
-
-// Address sanitizer finds the use of freed memory only where it is freed.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kKeeps = false;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-constexpr bool kKeeps = false;
-#else
-constexpr bool kKeeps = true;
-#endif
-#else
-constexpr bool kKeeps = true;
-#endif
 
 // Blocks of one class that a thread keeps: 1 MiB of those up to 1 KiB, else 256 KiB.
 constexpr uint32_t most_kept(size_t index) {
@@ -75,7 +64,7 @@ void* small_allocate(size_t bytes) {
 
 void small_deallocate(void* data, size_t bytes) noexcept {
   const size_t index = class_of(bytes);
-  if (kKeeps && index < kClasses && lists.count[index] < most_kept(index)) {
+  if (!kAddressSanitizer && index < kClasses && lists.count[index] < most_kept(index)) {
     if (lists.phase == Phase::kFresh) open();
     if (lists.phase == Phase::kOpen) {
       lists.first[index] = new (data) FreeBlock{lists.first[index]};
