@@ -1,15 +1,21 @@
 #include "dtensor/ops/silu_mul.h"
 
+#include <span>
 #include <string>
-#include <utility>
 
 #include "dtensor/ops/binary.h"
 #include "dtensor/ops/cpu/elementwise.h"
+#include "dtensor/ops/cpu/half.h"
 #include "dtensor/ops/dispatch.h"
 #include "dtensor/ops/unary.h"
 
 namespace dtensor {
 namespace {
+
+cpu::SiluMulGrads gradients_of(std::span<const Tensor> in) {
+  return cpu::silu_mul_backward(cpu::f16_as_f32(in[0]), cpu::f16_as_f32(in[1]),
+                                cpu::f16_as_f32(in[2]));
+}
 
 // Both gradients in one pass. A Partial b makes only da Partial, which one rule cannot say of two
 // outputs: then each is an op of its own.
@@ -22,15 +28,15 @@ std::vector<DTensor> silu_mul_gradients(const DTensor& g, const DTensor& a, cons
                     .linear = {{0}},
                     .names = {"g", "a", "b"}};
     const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
-      cpu::SiluMulGrads grads = cpu::silu_mul_backward(in[0], in[1], in[2]);
-      return ops::Tensors{std::move(grads.da), std::move(grads.db)};
+      const cpu::SiluMulGrads grads = gradients_of(in);
+      return ops::Tensors{grads.da.to(in[0].dtype()), grads.db.to(in[0].dtype())};
     };
     return ops::run({.rule = rule, .kernel = kernel}, Grads{g, a, b});
   }
   const Rule rule{
       .op = "silu_mul_da", .letters = in, .linear = {{0}, {2}}, .names = {"g", "a", "b"}};
   const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return ops::Tensors{cpu::silu_mul_backward(in[0], in[1], in[2]).da};
+    return ops::Tensors{gradients_of(in).da.to(in[0].dtype())};
   };
   return {ops::run1({.rule = rule, .kernel = kernel}, {g, a, b}), mul(g, silu(a))};
 }
@@ -44,7 +50,8 @@ DTensor silu_mul(const DTensor& a, const DTensor& b, CallSite site) {
   const Rule rule{
       .op = "silu_mul", .letters = l + "," + l + "->" + l, .linear = {{1}}, .names = {"a", "b"}};
   const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return ops::Tensors{cpu::silu_mul(in[0], in[1])};
+    const Tensor y = cpu::silu_mul(cpu::f16_as_f32(in[0]), cpu::f16_as_f32(in[1]));
+    return ops::Tensors{y.to(in[0].dtype())};
   };
   const auto backward = [](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
     return

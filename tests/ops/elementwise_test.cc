@@ -189,6 +189,30 @@ TEST(Numbers, AreNotRoundedForTheGradient) {
   EXPECT_NEAR(slope(1000, [](const DTensor& x) { return pow(x, 2.2); }), want, want / 256);
 }
 
+// By way of f32, rounded once: half of 2^-10 of the value.
+TEST(SiluMul, TakesF16) {
+  DTensor a(floats({-1.5F, 0.5F, 2}, {3}).to(DType::kFloat16));
+  DTensor b(floats({2, -3, 0.25F}, {3}).to(DType::kFloat16));
+  a.set_requires_grad(true);
+  b.set_requires_grad(true);
+  const DTensor y = silu_mul(a, b);
+  EXPECT_EQ(y.dtype(), DType::kFloat16);
+  sum(y).backward();
+  EXPECT_EQ(a.grad().dtype(), DType::kFloat16);
+  const std::vector<double> x = {-1.5, 0.5, 2};
+  const std::vector<double> by = {2, -3, 0.25};
+  const auto expect = [](const DTensor& got, size_t i, double want) {
+    const float value = got.local_tensor().to(DType::kFloat32).to_vector<float>()[i];
+    EXPECT_NEAR(value, want, std::fabs(want) * 0x1p-11);
+  };
+  for (size_t i = 0; i < 3; ++i) {
+    const double s = 1 / (1 + std::exp(-x[i]));
+    expect(y, i, x[i] * s * by[i]);
+    expect(a.grad(), i, by[i] * s * (1 + x[i] * (1 - s)));
+    expect(b.grad(), i, x[i] * s);
+  }
+}
+
 TEST(Operands, OfTwoDtypesAreRefused) {
   const DTensor a(counted({2}));
   const DTensor b(Tensor::arange(2, DType::kInt64));
