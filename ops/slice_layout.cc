@@ -79,6 +79,7 @@ Range taken_of(const Slice& slice, Range held) {
 
 std::variant<Layout, RuleMismatch> slice_layout(const Layout& from, const Slice& slice) {
   const auto levels = from.spec().levels(slice.dim);
+  if (levels.empty()) return with_levels(from, slice.dim, slice.length, {});
   for (const Levels& units : candidates(from, slice)) {
     const Layout out = with_levels(from, slice.dim, slice.length, units);
     if (holds_what_is_there(from, slice, out)) return out;

@@ -64,12 +64,6 @@ void fill_uniform(const GlobalPiece& to, RandomStream s, double low, double high
   });
 }
 
-void fill_bernoulli(const GlobalPiece& to, RandomStream s, double p) {
-  const uint64_t below = bernoulli_threshold(p);
-  fill(to,
-       [&](uint64_t i) { return philox_at(s.seed, s.stream, i / 4)[i % 4] < below ? 1.0 : 0.0; });
-}
-
 void random_words(RandomStream s, uint64_t first, int64_t count, uint32_t* out) {
   uint64_t block = first / 4;
   auto skip = static_cast<int64_t>(first % 4);

@@ -30,8 +30,6 @@ struct GlobalPiece {
 // rounded once. Element i takes the first words of block i.
 void fill_normal(const GlobalPiece& to, RandomStream stream, double mean = 0.0, double std = 1.0);
 void fill_uniform(const GlobalPiece& to, RandomStream stream, double low = 0.0, double high = 1.0);
-// 1 with probability p, else 0.
-void fill_bernoulli(const GlobalPiece& to, RandomStream stream, double p);
 
 // Random bits in bulk, four elements to a block: element i takes word i % 4 of block i / 4. Fills
 // out[0..count) with those of the elements first, first + 1, ...

@@ -118,7 +118,7 @@ void map_blocks(const BlockFns& fns, const BlockCall& call) {
                        return lies_plain(*x, shape, computed);
                      });
   if (plain && total <= kGrain) {
-    Block block{{}, out, total, call.numbers};
+    MapBlock block{{}, out, total, call.numbers};
     for (size_t k = 0; k < call.in.size(); ++k) block.in[k] = call.in[k]->raw();
     return fn(block);
   }
@@ -144,7 +144,7 @@ void map_blocks(const BlockFns& fns, const BlockCall& call) {
     alignas(64) std::array<int64_t, kBlock> result;
     const int64_t most = all_direct ? length : kBlock;
     for (int64_t done = 0; done < length; done += most) {
-      Block block{{}, nullptr, std::min(most, length - done), call.numbers};
+      MapBlock block{{}, nullptr, std::min(most, length - done), call.numbers};
       for (size_t k = 0; k < call.in.size(); ++k) {
         const Input& x = in[k];
         const char* from = x.data + (at[k] + done * x.step) * x.bytes;

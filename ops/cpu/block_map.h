@@ -28,13 +28,13 @@ namespace dtensor::cpu {
 inline constexpr size_t kBlockInputs = 3;
 using Numbers = std::array<double, 2>;
 
-struct Block {
+struct MapBlock {
   std::array<const void*, kBlockInputs> in;
   void* out;
   int64_t n;
   Numbers numbers;
 };
-using BlockFn = void (*)(const Block&);
+using BlockFn = void (*)(const MapBlock&);
 
 // By the type computed in; none where the op does not take it.
 struct BlockFns {
@@ -68,7 +68,7 @@ A number_as(double number) {
 }
 
 template <class A, size_t kIn, class F>
-void run_block(const Block& block) {
+void run_block(const MapBlock& block) {
   simd::dispatch([&](auto isa) {
     constexpr int kLanes = decltype(isa)::template lanes<A>();
     using Vector = simd::Vec<A, kLanes>;

@@ -44,17 +44,4 @@ SiluMulGrads silu_mul_backward(const Tensor& g, const Tensor& a, const Tensor& b
   return out;
 }
 
-void add_bias(const Tensor& y, const Tensor& bias) {
-  check_same_dtype("add_bias", y, bias);
-  if (y.ndim() == 0 || bias.ndim() != 1 || bias.size(0) != y.size(-1) || !y.is_contiguous()) {
-    throw ArgumentError("add_bias: wants a contiguous y [...,n] and a bias [n], found " +
-                        describe(y) + " and " + describe(bias));
-  }
-  visit_floating("add_bias", y.dtype(), [&](auto t) {
-    map<decltype(t), 2, 1>(y.shape(), {&y, &bias}, {&y},
-                           [](const auto& v, auto& out) { out[0] = v[0] + v[1]; });
-  });
-  y.storage()->bump_version();
-}
-
 }  // namespace dtensor::cpu

@@ -16,7 +16,4 @@ struct SiluMulGrads {
 };
 SiluMulGrads silu_mul_backward(const Tensor& g, const Tensor& a, const Tensor& b);
 
-// y [...,n] += bias [n], in place; y is contiguous.
-void add_bias(const Tensor& y, const Tensor& bias);
-
 }  // namespace dtensor::cpu

@@ -302,20 +302,4 @@ Tensor amin(const Tensor& x, std::span<const int> dims, KeepDims keep) {
   return reduce<Extreme<false>>("amin", x, dims, keep);
 }
 
-Tensor sum_to(const Tensor& x, const Shape& shape) {
-  if (x.shape() == shape) return x;
-  const int lead = x.ndim() - shape.ndim();
-  std::vector<int> dims;
-  bool fits = lead >= 0;
-  for (int d = 0; fits && d < x.ndim(); ++d) {
-    if (d >= lead && shape[d - lead] == x.shape()[d]) continue;
-    fits = d < lead || shape[d - lead] == 1;
-    dims.push_back(d);
-  }
-  if (!fits) {
-    throw ArgumentError("sum_to: " + to_string(shape) + " does not broadcast to " + describe(x));
-  }
-  return sum(x, dims).view(shape);
-}
-
 }  // namespace dtensor::cpu

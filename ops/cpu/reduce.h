@@ -23,8 +23,4 @@ Tensor prod(const Tensor& x, std::span<const int> dims = {}, KeepDims keep = Kee
 Tensor amax(const Tensor& x, std::span<const int> dims = {}, KeepDims keep = KeepDims::kNo);
 Tensor amin(const Tensor& x, std::span<const int> dims = {}, KeepDims keep = KeepDims::kNo);
 
-// The adjoint of broadcasting: sums x over the dims along which `shape` was repeated to become
-// x.shape(), and gives it that shape. x itself where the shapes are equal.
-Tensor sum_to(const Tensor& x, const Shape& shape);
-
 }  // namespace dtensor::cpu

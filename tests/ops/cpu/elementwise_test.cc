@@ -51,19 +51,6 @@ TEST_P(Floating, SiluMulEqualsAPlainLoop) {
                0);
 }
 
-TEST_P(Floating, BiasIsAddedInPlace) {
-  const Tensor x = random({6, 33}, GetParam(), 7);
-  const Tensor bias = random({33}, GetParam(), 8);
-  const Tensor want = cpu::add(x, bias);
-  const Tensor y = x.clone();
-  const uint64_t before = y.storage()->version();
-  cpu::add_bias(y, bias);
-  EXPECT_EQ(bits(y), bits(want));
-  EXPECT_NE(y.storage()->version(), before);
-  EXPECT_THROW(cpu::add_bias(strided(y), bias), ArgumentError);
-  EXPECT_THROW(cpu::add_bias(y, random({32}, GetParam(), 8)), ArgumentError);
-}
-
 TEST_P(Floating, ThreadsAndPositionDoNotChangeBits) {
   const Tensor a = random({200'003}, GetParam(), 9, -5, 5);
   const Tensor b = random({200'003}, GetParam(), 10);

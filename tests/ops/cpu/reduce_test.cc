@@ -147,21 +147,6 @@ TEST(ReduceMore, IntegersHaveTheirOwnIdentity) {
   EXPECT_EQ(cpu::sum(big).to_vector<int64_t>()[0], std::numeric_limits<int64_t>::lowest() + 5);
 }
 
-TEST(ReduceMore, SumToUndoesBroadcasting) {
-  const Tensor x = random({2, 3, 4}, DType::kFloat64, 3);
-  EXPECT_EQ(bits(cpu::sum_to(x, {2, 3, 4})), bits(x));
-  const std::vector<int> one = {0};
-  expect_close(cpu::sum_to(x, {3, 4}), values(cpu::sum(x, one)), 0, 0);
-  const std::vector<int> two = {0, 2};
-  const Tensor got = cpu::sum_to(x, {3, 1});
-  EXPECT_EQ(got.shape(), (Shape{3, 1}));
-  expect_close(got, values(cpu::sum(x, two)), 0, 0);
-  EXPECT_EQ(cpu::sum_to(x, {}).ndim(), 0);
-  EXPECT_EQ(values(cpu::sum_to(Tensor::zeros({2, 0}), {2, 1})), (Values{0, 0}));
-  EXPECT_THROW(cpu::sum_to(x, {3, 2}), ArgumentError);
-  EXPECT_THROW(cpu::sum_to(x, {1, 2, 3, 4}), ArgumentError);
-}
-
 TEST(ReduceMore, WrongDimsAreErrors) {
   const Tensor x = Tensor::zeros({2, 3});
   const std::vector<int> twice = {1, -1};
