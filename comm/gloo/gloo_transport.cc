@@ -16,6 +16,7 @@
 #include "dtensor/base/error.h"
 #include "dtensor/comm/gloo/message.h"
 #include "dtensor/comm/gloo/sigpipe_guard.h"
+#include "dtensor/comm/greeting.h"
 
 namespace dtensor::comm::gloo {
 namespace {
@@ -187,38 +188,6 @@ void connect_all(Store& store, const GlooTransportOptions& o, Context& context) 
   }
 }
 
-// Who is on the other end? A stranger may have found the port before the rank did.
-void greet_all(Transport& transport, const GlooTransportOptions& o) {
-  constexpr uint64_t kTag = 0x6772656574ULL;
-  std::vector<std::string> got(static_cast<size_t>(o.size));
-  std::vector<std::string> sent(got.size());
-  std::vector<std::unique_ptr<Transfer>> transfers;
-  const auto greeting = [&](int rank) { return fmt::format("{:<64.64}{:08}", o.token, rank); };
-  for (int i = 0; i < o.size; ++i) {
-    if (i == o.rank) continue;
-    const auto at = static_cast<size_t>(i);
-    sent[at] = greeting(o.rank);
-    got[at].resize(sent[at].size());
-    const auto bytes = static_cast<int64_t>(sent[at].size());
-    transfers.push_back(transport.receive(i, kTag, got[at].data(), bytes));
-    transfers.push_back(transport.send(i, kTag, sent[at].data(), bytes));
-  }
-  for (const auto& t : transfers) {
-    try {
-      t->wait(o.deadline);
-    } catch (const TransportError& e) {
-      throw Error(
-          fmt::format("gloo: rank {} got no greeting from rank {}: {}", o.rank, e.peer, e.what()));
-    }
-  }
-  for (int i = 0; i < o.size; ++i) {
-    if (i != o.rank && got[static_cast<size_t>(i)] != greeting(i)) {
-      throw Error(fmt::format("gloo: rank {} is connected to a stranger in the place of rank {}",
-                              o.rank, i));
-    }
-  }
-}
-
 }  // namespace
 
 std::string gloo_version() {
@@ -247,7 +216,8 @@ std::shared_ptr<Transport> make_gloo_transport(std::shared_ptr<Store> store,
   connections->store = std::move(store);
   auto transport =
       std::make_shared<GlooTransport>(o.rank, o.size, o.max_message_bytes, connections);
-  greet_all(*transport, o);
+  // A stranger may have found a port before the rank did.
+  internal::greet_all(*transport, "gloo", o.token, o.deadline);
   return transport;
 }
 
