@@ -12,8 +12,9 @@
 
 #include "dtensor/comm/local/local.h"
 #include "dtensor/mesh/device_mesh.h"
-#include "dtensor/ops/cpu/elementwise.h"
+#include "dtensor/ops/cpu/binary.h"
 #include "dtensor/ops/cpu/gemm.h"
+#include "dtensor/ops/cpu/unary.h"
 #include "dtensor/ops/ops.h"
 #include "dtensor/tensor/autograd.h"
 #include "dtensor/tensor/distribute.h"
@@ -62,7 +63,7 @@ void run_all(Operands& o) {
       "mm", o, [&o](const DTensor& x) { return matmul(x, o.w); },
       [&o] { return cpu::matmul(o.lx, o.lw); });
   run_op(
-      "relu", o, [](const DTensor& x) { return relu(x); }, [&o] { return cpu::relu(o.lx); });
+      "relu", o, [](const DTensor& x) { return relu(x); }, [&o] { return cpu::unary(cpu::UnaryOp::kRelu, o.lx); });
   run("view/plain", [&o] { return o.lx.view({4, 2, 4}); });
   run("view/cached", [&o] {
     const NoGrad no_grad;
