@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,6 +26,9 @@ class Backend {
   // See Comm::group and Comm::abort. abort may be called from any thread and does not block.
   virtual std::shared_ptr<Backend> group(std::span<const int> ranks, std::string_view name) = 0;
   virtual void abort(std::string_view reason) noexcept = 0;
+  // Called at most once, from any thread, when this Comm ends by an error, also while no call is
+  // under way; says why. A backend that cannot tell does nothing.
+  virtual void on_end(std::function<void(std::string_view why)>) {}
   virtual const Capabilities& capabilities() const = 0;
   virtual Counters counters() const = 0;
   // What ranks agreed on at rendezvous: the time of its start and a random part; and the restart

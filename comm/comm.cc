@@ -7,6 +7,9 @@
 #include "dtensor/comm/check.h"
 #include "dtensor/comm/hash.h"
 #include "dtensor/comm/lane.h"
+#include "dtensor/comm/metrics.h"
+#include "dtensor/comm/recorder.h"
+#include "dtensor/comm/trace.h"
 
 namespace dtensor::comm {
 namespace {
@@ -32,12 +35,32 @@ int64_t bytes_of(const Call& call) {
   return bytes;
 }
 
+// Whose trace it is, of a world.
+Trace trace_of_world(const Backend& backend, const std::string& name) {
+  Trace about;
+  about.run_id = backend.run_id();
+  about.generation = backend.generation();
+  about.comm = name;
+  about.rank = backend.rank();
+  for (int r = 0; r < backend.size(); ++r) about.ranks.push_back(r);
+  return about;
+}
+
 }  // namespace
 
 Comm::Comm(std::shared_ptr<Backend> backend, std::string name)
+    : Comm(backend, name, trace_of_world(*backend, name)) {}
+
+Comm::Comm(std::shared_ptr<Backend> backend, std::string name, Trace about)
     : backend_(std::move(backend)),
-      lane_(std::make_shared<Lane>(backend_, name)),
-      name_(std::move(name)) {}
+      recorder_(std::make_shared<Recorder>(std::move(about))),
+      lane_(std::make_shared<Lane>(backend_, name, recorder_)),
+      name_(std::move(name)) {
+  // The recorder alone: who tells it must not be the last to hold the backend.
+  backend_->on_end([recorder = std::weak_ptr(recorder_)](std::string_view why) {
+    if (const auto r = recorder.lock()) r->ended(why);
+  });
+}
 
 Comm::~Comm() { lane_->close(); }
 
@@ -46,6 +69,13 @@ int Comm::size() const { return backend_->size(); }
 const std::string& Comm::name() const { return name_; }
 const Capabilities& Comm::capabilities() const { return backend_->capabilities(); }
 Counters Comm::counters() const { return backend_->counters(); }
+Trace Comm::trace() const { return recorder_->trace(); }
+std::string Comm::metrics() const {
+  return metrics_text(recorder_->about().comm, rank(), recorder_->totals(), counters());
+}
+void Comm::set_trace_directory(std::string directory) {
+  recorder_->set_directory(std::move(directory));
+}
 const std::string& Comm::run_id() const { return backend_->run_id(); }
 int64_t Comm::generation() const { return backend_->generation(); }
 void Comm::abort(std::string_view reason) noexcept { backend_->abort(reason); }
@@ -164,7 +194,15 @@ void Comm::shutdown(Deadline deadline) {
 
 std::unique_ptr<Comm> Comm::group(std::span<const int> ranks, std::string_view name) {
   lane_->check_alive();
-  return std::make_unique<Comm>(backend_->group(ranks, name), std::string(name));
+  auto backend = backend_->group(ranks, name);
+  const Trace& mine = recorder_->about();
+  Trace about = trace_of_world(*backend, mine.comm + "/" + std::string(name));
+  for (int& r : about.ranks) {
+    r = mine.ranks[static_cast<size_t>(ranks[static_cast<size_t>(r)])];
+  }
+  std::unique_ptr<Comm> group(new Comm(std::move(backend), std::string(name), std::move(about)));
+  group->set_trace_directory(recorder_->directory());
+  return group;
 }
 
 }  // namespace dtensor::comm

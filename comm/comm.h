@@ -31,6 +31,8 @@ namespace dtensor::comm {
 class Backend;  // dtensor/comm/backend.h
 struct Call;
 class Lane;
+class Recorder;
+struct Trace;  // dtensor/comm/trace.h
 
 class Comm {
  public:
@@ -98,6 +100,14 @@ class Comm {
   const Capabilities& capabilities() const;
   Counters counters() const;  // of this Comm and the groups made from it
 
+  // The last 1,024 calls on this rank (dtensor/comm/trace.h), and what all calls took as text for
+  // Prometheus. From any thread.
+  Trace trace() const;
+  std::string metrics() const;
+  // Where the trace is written when this Comm, or one that is made from it later, ends by an error;
+  // "": nowhere. comm::create takes it from the URL (trace=DIR) or DTENSOR_TRACE_DIR.
+  void set_trace_directory(std::string directory);
+
   // Agreed at rendezvous, equal on all ranks: "<UTC time>-<random>", and the restart number.
   const std::string& run_id() const;
   int64_t generation() const;
@@ -106,9 +116,11 @@ class Comm {
   std::weak_ptr<Comm*> handle() const { return handle_; }
 
  private:
+  Comm(std::shared_ptr<Backend> backend, std::string name, Trace about);
   Work submit(Call call);
 
   std::shared_ptr<Backend> backend_;
+  std::shared_ptr<Recorder> recorder_;
   std::shared_ptr<Lane> lane_;
   std::string name_;
   std::shared_ptr<Comm*> handle_ = std::make_shared<Comm*>(this);

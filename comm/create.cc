@@ -54,8 +54,17 @@ void check_backend(std::string_view scheme_or_url) {
 std::unique_ptr<Comm> create(std::string_view url) { return create(parse_url(url)); }
 
 std::unique_ptr<Comm> create(const Endpoint& endpoint) {
-  auto comm = factory_of(endpoint.scheme)(endpoint);
-  if (comm) set_root(*comm);
+  Endpoint e = endpoint;
+  const char* variable = getenv("DTENSOR_TRACE_DIR");  // NOLINT(concurrency-mt-unsafe): as below
+  std::string traces = variable == nullptr ? "" : variable;
+  if (const auto it = e.options.find("trace"); it != e.options.end()) {
+    traces = it->second;
+    e.options.erase(it);
+  }
+  auto comm = factory_of(e.scheme)(e);
+  if (!comm) return comm;
+  comm->set_trace_directory(std::move(traces));
+  set_root(*comm);
   return comm;
 }
 
@@ -75,6 +84,12 @@ Endpoint endpoint_of(const Environment& environment) {
           e.rank, e.size));
     }
     if (!environment.store.empty()) e.options["store"] = environment.store;
+  }
+  // What the URL says of this rank counts more.
+  const bool says = e.options.count("interface") + e.options.count("address") != 0;
+  if (e.scheme != "local" && !says) {
+    if (!environment.interface.empty()) e.options["interface"] = environment.interface;
+    if (!environment.address.empty()) e.options["address"] = environment.address;
   }
   return e;
 }

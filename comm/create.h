@@ -25,12 +25,15 @@ void check_backend(std::string_view scheme_or_url);
 // The Comm at a URL (dtensor/comm/endpoint.h). All ranks of the world call it. Throws ArgumentError
 // (unknown scheme: the message lists the known ones) or CommError (a rank that did not come by the
 // deadline is named; Mismatch where ranks disagree on size, generation or version).
-// It becomes the root Comm of the Context that is bound now (dtensor/comm/root.h).
+// It becomes the root Comm of the Context that is bound now (dtensor/comm/root.h). Every backend
+// has the option trace=DIR: where traces of failed Comms are written (Comm::set_trace_directory);
+// without it DTENSOR_TRACE_DIR.
 std::unique_ptr<Comm> create(std::string_view url);
 std::unique_ptr<Comm> create(const Endpoint& endpoint);
 
 // create() from this process's environment: DTENSOR_COMM is a scheme or a URL without rank and
-// size, `gloo` where it is not set. A world of one on `local` where no launcher was.
+// size, `gloo` where it is not set; DTENSOR_INTERFACE or DTENSOR_ADDRESS say where this rank is
+// reached, where the URL does not. A world of one on `local` where no launcher was.
 std::unique_ptr<Comm> from_environment();
 // The same for other variables than the process's.
 Endpoint endpoint_of(const Environment& environment);

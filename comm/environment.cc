@@ -101,6 +101,14 @@ std::string find_store(const Get& get) {
 Environment read_environment(const Get& get) {
   Environment e;
   if (const char* comm = get("DTENSOR_COMM"); comm != nullptr) e.comm = comm;
+  if (const char* name = get("DTENSOR_INTERFACE"); name != nullptr) e.interface = name;
+  if (const char* address = get("DTENSOR_ADDRESS"); address != nullptr) e.address = address;
+  if (!e.interface.empty() && !e.address.empty()) {
+    throw ArgumentError(fmt::format(
+        "DTENSOR_INTERFACE={} and DTENSOR_ADDRESS={} are both set; say where this rank is reached "
+        "by one of them",
+        e.interface, e.address));
+  }
   const auto place = find_place(get);
   if (!place) return e;
   e.launched = true;

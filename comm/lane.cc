@@ -18,8 +18,8 @@ constexpr std::chrono::seconds kDrain{10};
 
 }  // namespace
 
-Lane::Lane(std::shared_ptr<Backend> backend, std::string name)
-    : backend_(std::move(backend)), name_(std::move(name)) {}
+Lane::Lane(std::shared_ptr<Backend> backend, std::string name, std::shared_ptr<Recorder> recorder)
+    : backend_(std::move(backend)), name_(std::move(name)), recorder_(std::move(recorder)) {}
 
 Lane::~Lane() { close(); }
 
@@ -30,6 +30,7 @@ void Lane::check_alive() {
 }
 
 std::shared_ptr<WorkState> Lane::submit(Call call, OpInfo info) {
+  recorder_->issue(call, info.bytes);
   auto state = std::make_shared<WorkState>(std::move(call), std::move(info), weak_from_this());
   bool wake = false;
   {
@@ -85,6 +86,7 @@ void Lane::run_first(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   if (!failure) {
     const auto start = std::chrono::steady_clock::now();
+    recorder_->start(state->info_.sequence);
     try {
       backend_->run(state->call_);
     } catch (const CommError& e) {
@@ -100,6 +102,8 @@ void Lane::run_first(std::unique_lock<std::mutex>& lock) {
       failure->elapsed = std::chrono::steady_clock::now() - start;
     }
   }
+  recorder_->end(state->info_.sequence, failure.has_value());
+  if (failure) recorder_->ended(CommError(*failure).what());
   lock.lock();
   if (failure && !first_error_) {
     first_error_ = failure;

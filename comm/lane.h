@@ -15,6 +15,7 @@
 
 #include "dtensor/comm/backend.h"
 #include "dtensor/comm/comm_error.h"
+#include "dtensor/comm/recorder.h"
 
 namespace dtensor::comm {
 
@@ -23,7 +24,7 @@ class WorkState;
 // Thread-safe.
 class Lane : public std::enable_shared_from_this<Lane> {
  public:
-  Lane(std::shared_ptr<Backend> backend, std::string name);
+  Lane(std::shared_ptr<Backend> backend, std::string name, std::shared_ptr<Recorder> recorder);
   ~Lane();
 
   // Throws the Comm's first error where it is dead.
@@ -42,6 +43,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
 
   const std::shared_ptr<Backend> backend_;
   const std::string name_;
+  const std::shared_ptr<Recorder> recorder_;
 
   std::mutex mutex_;
   std::condition_variable work_;     // for the thread: there is a call to run, or the end

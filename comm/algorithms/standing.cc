@@ -94,11 +94,21 @@ std::optional<Verdict> Standing::ended() const {
 }
 
 void Standing::end(Verdict verdict) {
+  std::function<void(const Verdict&)> told;
+  {
+    const std::lock_guard lock(mutex_);
+    if (verdict_) return;
+    verdict_ = verdict;
+    if (waiting_ != nullptr) waiting_->interrupt();
+    ended_changed_.notify_all();
+    told = std::move(told_);
+  }
+  if (told) told(verdict);
+}
+
+void Standing::on_end(std::function<void(const Verdict&)> told) {
   const std::lock_guard lock(mutex_);
-  if (verdict_) return;
-  verdict_ = std::move(verdict);
-  if (waiting_ != nullptr) waiting_->interrupt();
-  ended_changed_.notify_all();
+  told_ = std::move(told);
 }
 
 Verdict Standing::conclude(const Verdict& proposal) {

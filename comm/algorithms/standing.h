@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -41,6 +42,8 @@ class Standing {
   // Waits for a transfer with rank `peer` of the Comm; throws TransportError, kInterrupted where
   // the Comm ends meanwhile.
   void wait(Transfer& transfer, int peer);
+  // Told of the verdict when it is here, once, from any thread. Short.
+  void on_end(std::function<void(const Verdict&)> told);
   // This rank's answer to "where are you?".
   Position where() const;
 
@@ -80,6 +83,7 @@ class Standing {
   int waiting_for_ = -1;  // rank of the Comm
   std::optional<Verdict> verdict_;
   std::optional<std::string> abort_reason_;
+  std::function<void(const Verdict&)> told_;
 };
 
 // Thread-safe.

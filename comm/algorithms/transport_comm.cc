@@ -73,6 +73,13 @@ class TransportBackend : public Backend {
     world_->watch.wake();
   }
 
+  void on_end(std::function<void(std::string_view)> told) override {
+    link_->standing->on_end([told = std::move(told)](const Verdict& v) {
+      told(fmt::format("{}, rank {} of the world ({}): {}", name_of(v.kind), v.culprit,
+                       v.proved ? "proved" : "suspected", v.detail));
+    });
+  }
+
   void run(const Call& call) override;
   std::shared_ptr<Backend> group(std::span<const int> ranks, std::string_view name) override;
 

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 
 #include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
+#include "dtensor/comm/comm_error.h"
 #include "dtensor/comm/local/local.h"
 #include "dtensor/comm/root.h"
 
@@ -83,6 +85,22 @@ TEST(Create, TheFactoryOfTheSchemeGetsTheEndpoint) {
   EXPECT_EQ(seen.options.at("x"), "y");
 }
 
+// An option of create's own: no backend sees it.
+TEST(Create, TraceIsForEveryBackend) {
+  const std::string directory = std::string(testing::TempDir()) + "/create.traces";
+  std::filesystem::remove_all(directory);
+  register_backend("epsilon", [](const Endpoint& e) {
+    EXPECT_TRUE(e.options.empty());
+    return std::move(local::make_world(1)[0]);
+  });
+  for (const std::string& option : {std::string(), "&trace=" + directory}) {
+    const auto comm = create("epsilon://h:1?rank=0&size=1" + option);
+    comm->abort("enough");
+    EXPECT_THROW(comm->barrier().wait(), CommError);
+    EXPECT_EQ(std::filesystem::exists(directory), !option.empty());
+  }
+}
+
 TEST(Create, WhatItMakesIsTheRootOfTheContextWhileItLives) {
   register_backend("delta", [](const Endpoint&) { return std::move(local::make_world(1)[0]); });
   const auto first = create("delta://h:1?rank=0&size=1");
@@ -123,6 +141,19 @@ TEST(EndpointOf, TheLaunchersStoreIsUsedUnlessTheUrlHasOne) {
   EXPECT_EQ(e.host, "other");
   EXPECT_EQ(e.options.count("store"), 0U);
   EXPECT_EQ(e.options.at("liveness"), "3");
+}
+
+TEST(EndpointOf, WhereARankIsReachedIsTheUrlsOrTheEnvironments) {
+  Environment v;
+  v.launched = true;
+  v.store = "node0:1";
+  v.interface = "eth1";
+  EXPECT_EQ(endpoint_of(v).options.at("interface"), "eth1");
+  v.comm = "gloo://?address=10.0.0.7";
+  EXPECT_EQ(endpoint_of(v).options.count("interface"), 0U);
+  EXPECT_EQ(endpoint_of(v).options.at("address"), "10.0.0.7");
+  v.comm = "local";
+  EXPECT_EQ(endpoint_of(v).options.count("interface"), 0U);
 }
 
 TEST(EndpointOf, TwoAnswersOrNoStoreAreRefused) {

@@ -125,6 +125,15 @@ TEST(Environment, ImpossibleValuesAreRefused) {
                  {"MASTER_PORT"});
 }
 
+TEST(Environment, WhereARankIsReachedIsSaidOnce) {
+  Variables v = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"DTENSOR_INTERFACE", "eth1"}};
+  EXPECT_EQ(read(v).interface, "eth1");
+  v["DTENSOR_ADDRESS"] = "10.0.0.7";
+  expect_refused(v, {"DTENSOR_INTERFACE=eth1", "DTENSOR_ADDRESS=10.0.0.7"});
+  v.erase("DTENSOR_INTERFACE");
+  EXPECT_EQ(read(v).address, "10.0.0.7");
+}
+
 // Enerzyme#107: mpirun inside a Slurm step of one task; each rank must not train alone.
 TEST(Environment, SlurmAndMpiInDisagreementAreRefused) {
   expect_refused(

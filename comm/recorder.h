@@ -1,0 +1,73 @@
+// Recorder: keeps the last calls of one Comm and adds up what they took. The first call takes its
+// memory, 128 KiB; later ones take none. Where it was given a directory, it writes its trace there
+// when the Comm ends by an error, once.
+
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "dtensor/comm/call.h"
+#include "dtensor/comm/trace.h"
+#include "dtensor/comm/types.h"
+
+namespace dtensor::comm {
+
+inline constexpr int64_t kRecordedCalls = 1024;
+
+// Of one kind of operation.
+struct OpTotals {
+  int64_t calls = 0;                    // that have ended
+  int64_t failures = 0;                 // of these
+  int64_t bytes = 0;                    // of this rank's buffers
+  std::chrono::nanoseconds queued{0};   // from issue to start
+  std::chrono::nanoseconds running{0};  // from start to the end: moving data, waiting for others
+};
+using Totals = std::array<OpTotals, static_cast<size_t>(OpKind::kShutdown) + 1>;  // by OpKind
+
+// Thread-safe.
+class Recorder {
+ public:
+  // `about` is a Trace without calls: whose Comm this is.
+  explicit Recorder(Trace about) : about_(std::move(about)) {}
+  const Trace& about() const { return about_; }
+
+  void issue(const Call& call, int64_t bytes);
+  void start(int64_t sequence);
+  void end(int64_t sequence, bool failed);
+
+  Trace trace() const;
+  Totals totals() const;
+  // "": write nothing.
+  void set_directory(std::string directory);
+  std::string directory() const;
+  // The Comm has ended. The first call counts; returns when the trace is written. What cannot be
+  // written is logged.
+  void ended(std::string_view why);
+
+ private:
+  CallRecord* find(int64_t sequence);
+  int64_t now() const;
+  Trace trace_locked() const;
+
+  // The steady clock, set to the system's once: times of one Comm never go back.
+  const std::chrono::nanoseconds offset_ = std::chrono::system_clock::now().time_since_epoch() -
+                                           std::chrono::steady_clock::now().time_since_epoch();
+  const Trace about_;
+  std::mutex writing_;
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  std::string error_;
+  std::string directory_;
+  std::vector<CallRecord> ring_;  // by sequence modulo its size
+  int64_t next_ = 0;              // sequence of the next call
+  Totals totals_ = {};
+};
+
+}  // namespace dtensor::comm
