@@ -11,9 +11,12 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
-#include <map>
+#include <optional>
+#include <string_view>
 
 #include "dtensor/base/error.h"
+#include "dtensor/base/logging.h"
+#include "dtensor/comm/handshake.h"
 
 namespace dtensor::comm::internal {
 namespace {
@@ -44,9 +47,16 @@ std::string_view bytes_of(const Greeting& g) {
 // A connection that has not said who it is.
 struct Unknown {
   Fd fd;
-  std::string in;
+  std::string in = {};
+  std::optional<Handshake> handshake = {};  // until it is done
 };
 constexpr size_t kMaxUnknown = 64;
+constexpr std::string_view kService = "control";
+
+void refuse(Unknown& u, std::string_view why) {
+  log(LogLevel::kInfo, fmt::format("control channel: {} is dropped: {}", peer_name(u.fd), why));
+  u.fd.reset();
+}
 
 class Door {
  public:
@@ -63,8 +73,12 @@ class Door {
       }
       wait();
       while (Fd fd = accept_from(listener_)) {
-        if (unknown_.size() >= kMaxUnknown) unknown_.pop_front();  // the oldest
-        unknown_.push_back({std::move(fd), {}});
+        if (unknown_.size() >= kMaxUnknown) {
+          refuse(unknown_.front(), "it says nothing, and many others wait");
+          unknown_.pop_front();
+        }
+        unknown_.push_back({std::move(fd)});
+        if (o_.secret) unknown_.back().handshake.emplace(o_.secret, kService);
       }
       for (Unknown& u : unknown_) read(u);
       std::erase_if(unknown_, [](const Unknown& u) { return !u.fd; });
@@ -92,14 +106,35 @@ class Door {
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return u.fd.reset();
     if (n < 0) return;
     u.in.append(block.data(), static_cast<size_t>(n));
+    if (u.handshake && !shake(u)) return;
     if (u.in.size() < sizeof(Greeting)) return;
     Greeting g;
     std::memcpy(&g, u.in.data(), sizeof(g));
     const bool good =
         ours(g, o_) && g.rank > o_.rank && g.rank < o_.size && !peers_[static_cast<size_t>(g.rank)];
-    if (!good) return u.fd.reset();
-    write_all(u.fd, bytes_of(greeting_of(o_, o_.rank)), o_.deadline);
+    if (!good) return refuse(u, "it is no rank of this world");
+    if (!answer(u, bytes_of(greeting_of(o_, o_.rank)))) return;
     peers_[static_cast<size_t>(g.rank)] = std::move(u.fd);
+  }
+
+  // False until the handshake is done.
+  bool shake(Unknown& u) {
+    std::string out;
+    const Handshake::State state = u.handshake->step(u.in, out);
+    if (state == Handshake::State::kRefused) refuse(u, "it does not know the secret");
+    if (!u.fd || !answer(u, out)) return false;
+    if (state == Handshake::State::kDone) u.handshake.reset();
+    return state == Handshake::State::kDone;
+  }
+
+  // A few bytes on a new connection: they are sent at once, or it is none of ours.
+  static bool answer(Unknown& u, std::string_view bytes) {
+    if (bytes.empty() || send(u.fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+                             static_cast<ssize_t>(bytes.size())) {
+      return true;
+    }
+    u.fd.reset();
+    return false;
   }
 
   const Fd listener_;
@@ -119,6 +154,13 @@ std::vector<Fd> connect_control_mesh(Fd listener, Store& store, const ControlMes
   for (int r = 0; r < o.rank; ++r) {
     Fd& peer = peers[static_cast<size_t>(r)];
     peer = connect_to(parse_host_port(store.get(key(r), o.deadline)), o.deadline);
+    if (o.secret) {
+      try {
+        authenticate(peer, *o.secret, kService, o.deadline);
+      } catch (const Error& e) {
+        throw Error(fmt::format("control channel of rank {}: {}", r, e.what()));
+      }
+    }
     write_all(peer, bytes_of(greeting_of(o, o.rank)), o.deadline);
   }
   Door(std::move(listener), o, peers).admit_all();

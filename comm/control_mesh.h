@@ -1,13 +1,16 @@
 // The connections of the control channel: one TCP connection per pair of processes, made at
-// rendezvous. Whoever does not know the world's token is dropped and delays nobody.
+// rendezvous. Whoever does not know the world's token, or its secret, is dropped, logged
+// and delays nobody.
 
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "dtensor/base/deadline.h"
+#include "dtensor/comm/secret.h"
 #include "dtensor/comm/socket.h"
 #include "dtensor/comm/store.h"
 
@@ -19,6 +22,7 @@ struct ControlMeshOptions {
   std::string token;       // equal on all ranks, at most 64 bytes
   std::string key_prefix;  // of the keys in the store
   Deadline deadline;
+  std::shared_ptr<const Secret> secret = {};  // who connects has to know it, where there is one
 };
 
 // Connects to all other ranks, which call this too with a listener of their own; result[r] is the

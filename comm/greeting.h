@@ -6,6 +6,7 @@
 #include <string>
 
 #include "dtensor/base/deadline.h"
+#include "dtensor/comm/secret.h"
 #include "dtensor/comm/transport.h"
 
 namespace dtensor::comm::internal {
@@ -14,5 +15,10 @@ namespace dtensor::comm::internal {
 // that did not greet by the deadline, or in whose place a stranger is. `backend` is for messages.
 void greet_all(Transport& transport, const std::string& backend, const std::string& token,
                Deadline deadline);
+
+// After it, where there is a secret: every rank gives every other a challenge, and answers theirs.
+// Error naming a rank that does not know the secret.
+void challenge_all(Transport& transport, const std::string& token, const Secret& secret,
+                   Deadline deadline);
 
 }  // namespace dtensor::comm::internal

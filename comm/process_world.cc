@@ -11,6 +11,9 @@
 #include "dtensor/comm/control_mesh.h"
 #include "dtensor/comm/control_sockets.h"
 #include "dtensor/comm/file_store.h"
+#include "dtensor/comm/greeting.h"
+#include "dtensor/comm/sealed_store.h"
+#include "dtensor/comm/secret.h"
 #include "dtensor/comm/socket.h"
 #include "dtensor/comm/tcp_store.h"
 
@@ -49,8 +52,10 @@ bool is_numeric(const std::string& host) {
          host.find(':') != std::string::npos;
 }
 
+using SecretPtr = std::shared_ptr<const Secret>;
+
 std::shared_ptr<Store> open_store(const Endpoint& e, const std::string& backend,
-                                  Deadline deadline) {
+                                  const SecretPtr& secret, Deadline deadline) {
   const std::string where = store_of(e);
   if (where.empty() && e.size == 1) return make_memory_store();
   if (where.empty()) {
@@ -64,6 +69,7 @@ std::shared_ptr<Store> open_store(const Endpoint& e, const std::string& backend,
   o.port = at.port;
   o.serve = e.rank == 0;
   o.deadline = deadline;
+  o.secret = secret;
   // A name may stand for an address that only this machine knows (Debian's 127.0.1.1).
   if (o.serve && at.host != "localhost" && !is_numeric(at.host)) o.host = "0.0.0.0";
   return make_tcp_store(o);
@@ -92,10 +98,11 @@ std::string address_of(const Endpoint& e) {
 }
 
 std::unique_ptr<Comm> join(const Endpoint& e, std::shared_ptr<Store> store,
-                           const ProcessBackend& backend, Deadline deadline) {
+                           const ProcessBackend& backend, const SecretPtr& secret,
+                           Deadline deadline) {
   JoinedWorld world;
   world.deadline = deadline;
-  world.store = std::move(store);
+  world.store = secret ? make_sealed_store(std::move(store), secret) : std::move(store);
   world.me.rank = e.rank;
   world.me.size = e.size;
   world.me.generation = e.generation;
@@ -105,11 +112,14 @@ std::unique_ptr<Comm> join(const Endpoint& e, std::shared_ptr<Store> store,
   world.meeting = meet(*world.store, world.me, deadline);
   auto peers = internal::connect_control_mesh(
       internal::listen_on(world.me.address, 0), *world.store,
-      {e.rank, e.size, world.meeting.run_id, world.meeting.key_prefix, deadline});
+      {e.rank, e.size, world.meeting.run_id, world.meeting.key_prefix, deadline, secret});
   const std::chrono::seconds liveness(integer_option(e, "liveness", kLiveness, 1, kDay));
   auto control = make_control_sockets(std::move(peers), {e.rank, liveness});
   WorldParts parts;
   parts.transport = backend.make_transport(world);
+  if (secret) {
+    internal::challenge_all(*parts.transport, world.meeting.run_id, *secret, deadline);
+  }
   parts.control = std::move(control);
   parts.backend = backend.name;
   parts.version = backend.version;
@@ -129,6 +139,7 @@ int64_t integer_option(const Endpoint& endpoint, const std::string& name, int64_
 std::unique_ptr<Comm> join_world(const Endpoint& endpoint, std::shared_ptr<Store> store,
                                  const ProcessBackend& backend) {
   check_options(endpoint, backend);  // before anybody is waited for
+  const SecretPtr secret = secret_of_environment();
   const Deadline deadline = endpoint.deadline.resolved();
   const auto translated = [&](int culprit, const auto& step) {
     try {
@@ -143,9 +154,10 @@ std::unique_ptr<Comm> join_world(const Endpoint& endpoint, std::shared_ptr<Store
   };
   if (store == nullptr) {
     store = translated(endpoint.rank == 0 ? -1 : 0,
-                       [&] { return open_store(endpoint, backend.name, deadline); });
+                       [&] { return open_store(endpoint, backend.name, secret, deadline); });
   }
-  return translated(-1, [&] { return join(endpoint, std::move(store), backend, deadline); });
+  return translated(-1,
+                    [&] { return join(endpoint, std::move(store), backend, secret, deadline); });
 }
 
 }  // namespace dtensor::comm

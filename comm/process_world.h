@@ -35,6 +35,8 @@ struct ProcessBackend {
 
 // The options that all such backends have: store (file:PATH or host:port), interface or address,
 // liveness. Called by all ranks. Without `store` it is the one that the endpoint names.
+// With DTENSOR_SECRET or DTENSOR_SECRET_FILE the store, the control channel and the peers of the
+// Transport have to show that they know the secret (dtensor/comm/secret.h).
 // ArgumentError for an option that neither all have nor this backend; CommError labelled
 // "rendezvous" for a world that does not come together.
 std::unique_ptr<Comm> join_world(const Endpoint& endpoint, std::shared_ptr<Store> store,

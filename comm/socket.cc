@@ -167,6 +167,15 @@ Fd accept_from(const Fd& listener) {
   return fd;
 }
 
+std::string peer_name(const Fd& socket) {
+  sockaddr_storage address = {};
+  socklen_t length = sizeof(address);
+  if (getpeername(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    return "one that has gone";
+  }
+  return to_string(to_host_port(address, length));
+}
+
 Fd connect_to(const HostPort& address, Deadline deadline) {
   const Deadline until = deadline.resolved();
   const AddressList list = resolve(address.host, address.port, SOCK_STREAM);

@@ -53,6 +53,8 @@ Fd listen_on(const std::string& host, int port);
 HostPort local_address(const Fd& socket);
 // Takes one waiting connection; false where none waits.
 Fd accept_from(const Fd& listener);
+// Who is on the other end, for messages: "10.0.0.7:40312".
+std::string peer_name(const Fd& socket);
 // Connects, trying again while nobody listens; Error when the deadline passes.
 Fd connect_to(const HostPort& address, Deadline deadline);
 // The numeric address of this machine from which `address` is reached. Sends nothing.

@@ -12,10 +12,14 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <optional>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "dtensor/base/error.h"
+#include "dtensor/base/logging.h"
+#include "dtensor/comm/handshake.h"
 #include "dtensor/comm/socket.h"
 
 namespace dtensor::comm {
@@ -38,6 +42,7 @@ struct Reply {
   uint32_t value_bytes = 0;
 };
 
+constexpr std::string_view kService = "store";
 constexpr size_t kMaxConnections = 4096;
 constexpr auto kPatience = std::chrono::seconds(10);  // for the rest of a request begun
 
@@ -55,8 +60,9 @@ bool acceptable(const Header& h) {
 // The serving side: one thread that polls all connections; the values are a memory store.
 class Server {
  public:
-  Server(const std::string& host, int port)
-      : listener_(internal::listen_on(host, port)),
+  explicit Server(const TcpStoreOptions& options)
+      : secret_(options.secret),
+        listener_(internal::listen_on(options.host, options.port)),
         port_(internal::local_address(listener_).port),
         wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
         values_(make_memory_store()),
@@ -79,6 +85,7 @@ class Server {
     std::string in;
     std::string out;
     Deadline patience = Deadline::after(kPatience);
+    std::optional<internal::Handshake> handshake = {};  // until it is done
     bool gone = false;
   };
 
@@ -100,16 +107,24 @@ class Server {
       if (connections_.size() >= kMaxConnections) continue;
       connections_.emplace_back();
       connections_.back().fd = std::move(fd);
+      if (secret_) connections_.back().handshake.emplace(secret_, kService);
     }
   }
 
   static void drop(Connection& c) { c.gone = true; }
+  static void refuse(Connection& c, std::string_view why) {
+    log(LogLevel::kInfo,
+        fmt::format("TCP store: {} is dropped: {}", internal::peer_name(c.fd), why));
+    drop(c);
+  }
 
   void step(Connection& c, short events) {
     if ((events & POLLOUT) != 0) flush(c);
     if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) receive(c);
     // A request begun and not finished holds memory; an idle rank has begun none.
-    if (!c.in.empty() && c.patience.expired()) drop(c);
+    if (!c.gone && (!c.in.empty() || c.handshake) && c.patience.expired()) {
+      refuse(c, "it did not finish what it began");
+    }
   }
 
   void receive(Connection& c) {
@@ -117,9 +132,16 @@ class Server {
     const ssize_t n = recv(c.fd.get(), block, sizeof(block), 0);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return drop(c);
     if (n < 0) return;
-    if (c.in.empty()) c.patience = Deadline::after(kPatience);
+    if (c.in.empty() && !c.handshake) c.patience = Deadline::after(kPatience);
     c.in.append(block, static_cast<size_t>(n));
-    while (!c.gone && answer_one(c)) {
+    if (c.handshake) {
+      const auto state = c.handshake->step(c.in, c.out);
+      if (state == internal::Handshake::State::kRefused) {
+        return refuse(c, "it does not know the secret");
+      }
+      if (state == internal::Handshake::State::kDone) c.handshake.reset();
+    }
+    while (!c.gone && !c.handshake && answer_one(c)) {
     }
     flush(c);
   }
@@ -130,7 +152,7 @@ class Server {
     if (c.in.size() < sizeof(h)) return false;
     std::memcpy(&h, c.in.data(), sizeof(h));
     if (!acceptable(h)) {
-      drop(c);
+      refuse(c, "what it sent is no request");
       return false;
     }
     const size_t total = sizeof(h) + h.key_bytes + h.value_bytes;
@@ -170,6 +192,7 @@ class Server {
     }
   }
 
+  const std::shared_ptr<const Secret> secret_;
   Fd listener_;
   int port_;
   Fd wake_;
@@ -183,7 +206,14 @@ class TcpStore : public Store {
  public:
   explicit TcpStore(const TcpStoreOptions& options)
       : address_{options.host, options.port},
-        socket_(internal::connect_to(address_, options.deadline)) {}
+        socket_(internal::connect_to(address_, options.deadline)) {
+    if (!options.secret) return;
+    try {
+      internal::authenticate(socket_, *options.secret, kService, options.deadline.resolved());
+    } catch (const Error& e) {
+      throw Error(fmt::format("{}: {}", name(), e.what()));
+    }
+  }
 
   void set(std::string_view key, std::string_view value) override {
     check_store_entry(key, value);
@@ -231,8 +261,9 @@ class TcpStore : public Store {
       internal::read_all(socket_, body.data(), body.size(), bound);
       if (found != nullptr) *found = std::move(body);
     } catch (const Error& e) {
-      throw Error(
-          fmt::format("{}: {} (key \"{}\"); is rank 0 still alive?", name(), e.what(), key));
+      throw Error(fmt::format(
+          "{}: {} (key \"{}\"); is rank 0 still alive, and with the same DTENSOR_SECRET?", name(),
+          e.what(), key));
     }
     return static_cast<Status>(reply.status);
   }
@@ -245,7 +276,7 @@ class TcpStore : public Store {
 // The serving process reads its own values without a connection.
 class ServedStore : public Store {
  public:
-  explicit ServedStore(const TcpStoreOptions& options) : server_(options.host, options.port) {}
+  explicit ServedStore(const TcpStoreOptions& options) : server_(options) {}
   void set(std::string_view key, std::string_view value) override {
     server_.values().set(key, value);
   }

@@ -1,5 +1,6 @@
 // A Store served over TCP by one process (rank 0). What is not a well-formed request, or not ours,
-// closes its connection and nothing else: strangers may find the port.
+// closes its connection, is logged and disturbs nobody: strangers may find the port. Half a request
+// is dropped after 10 s, and so is who does not show in that time that it knows the secret.
 
 #pragma once
 
@@ -7,6 +8,7 @@
 #include <string>
 
 #include "dtensor/base/deadline.h"
+#include "dtensor/comm/secret.h"
 #include "dtensor/comm/store.h"
 
 namespace dtensor::comm {
@@ -16,6 +18,7 @@ struct TcpStoreOptions {
   int port = 0;            // 0 with serve: taken from the kernel
   bool serve = false;      // this process keeps the values, until the handle is gone
   Deadline deadline = {};  // for connecting
+  std::shared_ptr<const Secret> secret = {};  // who connects has to know it, where there is one
 };
 // Error where the port is taken, or where nobody serves by the deadline.
 std::shared_ptr<Store> make_tcp_store(const TcpStoreOptions& options);

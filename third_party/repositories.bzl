@@ -55,6 +55,13 @@ def _system_libraries():
         headers = _same("isa-l.h", "isa-l"),
         targets = {"isal": ["isal"]},
     )
+    # Part of its headers is in the folder of the architecture, where every compiler looks.
+    system_library(
+        name = "openssl",
+        apt = "libssl-dev",
+        headers = _same("openssl"),
+        targets = {"crypto": ["crypto"]},
+    )
     system_library(
         name = "nlohmann_json",
         apt = "nlohmann-json3-dev",
