@@ -9,6 +9,7 @@
 #include "dtensor/tools/checkpoint.h"
 #include "dtensor/tools/comm_trace.h"
 #include "dtensor/tools/command.h"
+#include "dtensor/tools/doctor.h"
 #include "dtensor/tools/layout_command.h"
 #include "dtensor/tools/plan_command.h"
 #include "dtensor/tools/rules_command.h"
@@ -36,6 +37,9 @@ constexpr std::array kCommands = {
             "who waits for whom, from the traces of DTENSOR_TRACE_DIR", comm_trace_command},
     Command{"run", "-n 4 [--comm gloo] -- PROGRAM ARGS", "starts a program as local ranks",
             run_command},
+    Command{"doctor", "[--peers host:port,...] [--json]",
+            "which backends, devices, addresses and peers work here, and why one does not",
+            doctor_command},
 };
 
 void print_texts(std::ostream& out) {
