@@ -2,12 +2,14 @@
 
 #include "dtensor/comm/gloo/gloo.h"
 #include "dtensor/comm/local/local.h"
+#include "dtensor/comm/ucx/registration.h"
 
 namespace dtensor::comm {
 
 void register_all() {
   gloo::register_backend();
   local::register_backend();
+  ucx::register_backend();
 }
 
 }  // namespace dtensor::comm

@@ -1,6 +1,6 @@
 // Transport: tagged point-to-point messages between the ranks of a world. The collectives of
-// dtensor/comm/algorithms are written once over it; its bodies are `local` (threads) and `gloo`
-// (TCP). docs/comm.md says how to write one.
+// dtensor/comm/algorithms are written once over it; its bodies are `local` (threads), `gloo` and
+// `ucx` (processes). docs/comm.md says how to write one.
 
 #pragma once
 

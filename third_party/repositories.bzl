@@ -80,6 +80,13 @@ def _system_libraries():
         headers = _same("spdlog", "fmt"),
         targets = {"spdlog": ["spdlog", "fmt", "-pthread"]},
     )
+    system_library(
+        name = "ucx",
+        apt = "libucx-dev",
+        headers = _same("ucp", "ucs", "uct"),
+        targets = {"ucx": ["ucp", "ucs"]},
+        optional = True,
+    )
 
 def dtensor_repositories():
     rules_cc_shim(name = "rules_cc")

@@ -18,6 +18,14 @@ def _system_library_impl(rctx):
             missing.append(src)
     for libs in rctx.attr.targets.values():
         missing += ["lib" + l + ".so" for l in libs if not l.startswith("-") and not _has_library(rctx, l)]
+    rctx.file("defs.bzl", "FOUND = %r\n" % (not missing))
+    if missing and rctx.attr.optional:
+        # Targets that need it are incompatible by FOUND.
+        names = {rctx.name: None}
+        names.update(rctx.attr.targets)
+        rctx.file("BUILD", "package(default_visibility = [\"//visibility:public\"])\n" +
+                           "".join(["cc_library(name = %r)\n" % n for n in names]))
+        return
     if missing:
         fail("@%s: missing %s; run: apt-get install %s" % (rctx.name, ", ".join(missing), rctx.attr.apt))
 
@@ -38,6 +46,7 @@ system_library = repository_rule(
         "headers": attr.string_dict(doc = "path under include/ -> file or folder of the system"),
         "targets": attr.string_list_dict(mandatory = True, doc = "target -> libraries and link flags"),
         "apt": attr.string(mandatory = True, doc = "the packages to install"),
+        "optional": attr.bool(doc = "where it is missing, defs.bzl has FOUND = False, and no error"),
     },
 )
 

@@ -1,0 +1,150 @@
+#include "dtensor/comm/ucx/ucx_transport.h"
+
+#include <fmt/format.h>
+#include <ucp/api/ucp.h>
+
+#include <atomic>
+#include <utility>
+
+#include "dtensor/base/error.h"
+#include "dtensor/comm/greeting.h"
+#include "dtensor/comm/hash.h"
+#include "dtensor/comm/ucx/device.h"
+#include "dtensor/comm/ucx/patience.h"
+#include "dtensor/comm/ucx/worker.h"
+
+namespace dtensor::comm::ucx {
+namespace {
+
+// What transfers share with their transport, and may outlive it.
+struct Connection {
+  Connection(std::shared_ptr<Store> store, const WorkerOptions& options)
+      : store(std::move(store)), worker(options) {}
+  const std::shared_ptr<Store> store;
+  Worker worker;
+};
+
+class UcxTransfer : public Transfer {
+ public:
+  UcxTransfer(std::shared_ptr<Connection> connection, Operation* op, int peer)
+      : connection_(std::move(connection)), op_(op), peer_(peer) {}
+  ~UcxTransfer() override { connection_->worker.release(op_); }
+  UcxTransfer(const UcxTransfer&) = delete;
+  UcxTransfer& operator=(const UcxTransfer&) = delete;
+
+  bool ready() override { return op_->done.load(std::memory_order_acquire); }
+
+  void wait(Deadline deadline) override {
+    Patience patience;
+    while (!ready()) {
+      if (interrupted_.exchange(false)) {
+        throw TransportError(TransportError::Kind::kInterrupted, peer_, "interrupted");
+      }
+      if (patience.time_to_look() && deadline.expired()) {
+        throw TransportError(TransportError::Kind::kTimeout, peer_, "nothing came in time");
+      }
+      patience.pause(connection_->worker.progress());
+    }
+    check_outcome();
+  }
+
+  void interrupt() noexcept override { interrupted_.store(true); }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw TransportError(TransportError::Kind::kPeer, peer_, what);
+  }
+
+  void check_outcome() const {
+    const bool longer = op_->status == UCS_ERR_MESSAGE_TRUNCATED;
+    if (op_->status != UCS_OK && !longer) fail(ucs_status_string(op_->status));
+    if (op_->sends) return;
+    if (longer)
+      fail(fmt::format("a message came that is longer than the {} bytes due", op_->bytes));
+    if (op_->arrived_bytes != op_->bytes) {
+      fail(fmt::format("a message of {} bytes came where one of {} was due", op_->arrived_bytes,
+                       op_->bytes));
+    }
+    if (op_->ending != kWhole) fail("the sender withdrew the message");
+  }
+
+  const std::shared_ptr<Connection> connection_;
+  Operation* const op_;
+  const int peer_;
+  std::atomic<bool> interrupted_{false};
+};
+
+class UcxTransport : public Transport {
+ public:
+  UcxTransport(const UcxTransportOptions& o, std::shared_ptr<Connection> connection)
+      : rank_(o.rank),
+        size_(o.size),
+        max_message_bytes_(o.max_message_bytes),
+        connection_(std::move(connection)) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  int64_t max_message_bytes() const override { return max_message_bytes_; }
+
+  std::unique_ptr<Transfer> send(int dst, uint64_t tag, const void* data, int64_t bytes) override {
+    check_message(dst, bytes);
+    return wrap(connection_->worker.send(dst, tag_from(rank_, tag), data, bytes), dst);
+  }
+
+  std::unique_ptr<Transfer> receive(int src, uint64_t tag, void* data, int64_t bytes) override {
+    check_message(src, bytes);
+    return wrap(connection_->worker.receive(tag_from(src, tag), data, bytes), src);
+  }
+
+ private:
+  void check_message(int peer, int64_t bytes) const {
+    internal_check(peer >= 0 && peer < size_ && peer != rank_, "a message goes to another rank");
+    internal_check(bytes >= 1 && bytes <= max_message_bytes_, "a message has a legal size");
+  }
+
+  // UCX has one tag of 64 bits and tells nothing of the sender. Tags are hashes already; two that
+  // meet by chance are as unlikely as before.
+  static uint64_t tag_from(int src, uint64_t tag) {
+    return internal::mix(tag, static_cast<uint64_t>(src));
+  }
+
+  std::unique_ptr<Transfer> wrap(Operation* op, int peer) {
+    return std::make_unique<UcxTransfer>(connection_, op, peer);
+  }
+
+  const int rank_;
+  const int size_;
+  const int64_t max_message_bytes_;
+  const std::shared_ptr<Connection> connection_;
+};
+
+}  // namespace
+
+std::string ucx_version() { return ucp_get_version_string(); }
+
+std::shared_ptr<Transport> make_ucx_transport(std::shared_ptr<Store> store,
+                                              const UcxTransportOptions& options) {
+  UcxTransportOptions o = options;
+  o.deadline = options.deadline.resolved();
+  WorkerOptions w;
+  w.size = o.size;
+  w.transports = o.transports;
+  w.device = device_of_address(o.address);
+  auto connection = std::make_shared<Connection>(std::move(store), w);
+  const auto key = [&](int rank) { return fmt::format("{}ucx/{}", o.key_prefix, rank); };
+  if (o.size > 1) connection->store->set(key(o.rank), connection->worker.address());
+  for (int r = 0; r < o.size; ++r) {
+    if (r != o.rank) connection->worker.connect(r, connection->store->get(key(r), o.deadline));
+  }
+  auto transport = std::make_shared<UcxTransport>(o, connection);
+  // Connections are made by the first messages. Nobody goes on before they are there on both sides:
+  // a rank that then leaves UCX alone would keep others from closing theirs.
+  internal::greet_all(*transport, "ucx", o.token, o.deadline);
+  if (!connection->worker.settle(o.deadline)) {
+    throw Error(fmt::format("ucx: rank {} has no answer from all others", o.rank));
+  }
+  internal::greet_all(*transport, "ucx", o.token, o.deadline);
+  return transport;
+}
+
+}  // namespace dtensor::comm::ucx

@@ -1,0 +1,36 @@
+// The Transport over UCX: tagged messages, through shared memory between processes of one machine
+// and by TCP between machines, whichever UCX finds.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "dtensor/base/deadline.h"
+#include "dtensor/comm/store.h"
+#include "dtensor/comm/transport.h"
+
+namespace dtensor::comm::ucx {
+
+struct UcxTransportOptions {
+  int rank = 0;
+  int size = 1;
+  std::string transports = "posix,self,tcp";  // as UCX names them
+  std::string address = "127.0.0.1";          // one of this machine, numeric: TCP goes by it
+  std::string token = {};                     // equal on all ranks; a stranger does not know it
+  std::string key_prefix = {};                // of the keys in the store
+  int64_t max_message_bytes = 1 << 20;
+  Deadline deadline = {};
+};
+
+// Connects to every other rank, which calls this too. Error naming the rank that did not come by
+// the deadline, or what UCX lacks. The store lives as long as the connections: where this rank
+// serves it, a late process must be told that it is late.
+std::shared_ptr<Transport> make_ucx_transport(std::shared_ptr<Store> store,
+                                              const UcxTransportOptions& options);
+
+// The version of the UCX that runs.
+std::string ucx_version();
+
+}  // namespace dtensor::comm::ucx
