@@ -2,7 +2,7 @@
 
 load("@rules_cc//cc:defs.bzl", "cc_test")
 
-def failure_suite(name, comm):
+def failure_suite(name, comm, **kwargs):
     """Tests `name` and `name`_long; `comm` is a scheme, or a comm URL without rank and size."""
     for suffix, seeds, tags in [("", "24", []), ("_long", "200", ["long", "manual"])]:
         cc_test(
@@ -23,4 +23,5 @@ def failure_suite(name, comm):
                 "@gtest//:gtest",
                 "@gtest//:gtest_main",
             ],
+            **kwargs
         )

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "dtensor/base/error.h"
+#include "dtensor/comm/backends.h"
 #include "dtensor/comm/comm.h"
 #include "dtensor/comm/create.h"
-#include "dtensor/comm/gloo/gloo.h"
 
 namespace dtensor {
 namespace {
@@ -146,7 +146,9 @@ void regenerate(const std::string&) {
   report(sum_until_failure(*world, v, std::chrono::seconds(300)));
   const int rank = world->rank() < kVictim ? world->rank() : world->rank() - 1;
   const std::string store = std::getenv("DTENSOR_STORE");
-  auto next = comm::create("gloo://?rank=" + std::to_string(rank) +
+  const std::string url = std::getenv("DTENSOR_COMM");
+  const bool has_options = url.find('?') != std::string::npos;
+  auto next = comm::create(url + (has_options ? "&" : "://?") + "rank=" + std::to_string(rank) +
                            "&size=3&generation=1&timeout=60&store=" + store);
   v.sum(*next).wait();
   say("the new world has " + std::to_string(static_cast<int>(v.out.back())) + " of generation " +
@@ -200,7 +202,7 @@ void join(const std::string&) {
 }
 
 int run(const std::string& scenario, const std::string& directory) {
-  comm::gloo::register_backend();
+  comm::register_all();
   const std::vector<std::pair<std::string, std::function<void(const std::string&)>>> all = {
       {"loop", loop},  {"subgroup", subgroup},     {"stall", stall},
       {"late", late},  {"regenerate", regenerate}, {"join", join},
