@@ -7,6 +7,7 @@
 #include "dtensor/base/error.h"
 #include "dtensor/base/philox.h"
 #include "dtensor/base/shape.h"
+#include "dtensor/nn/deferred_init.h"
 #include "dtensor/tensor/autograd.h"
 #include "dtensor/tensor/kernels.h"
 
@@ -17,6 +18,7 @@ struct Parameter::State {
   DTensor use;
   std::vector<int64_t> units;
   std::string gathered_by;
+  std::shared_ptr<Allocator> memory;
   // Of the module that made it. The name is worked out when asked for, as a module may get a
   // parent at any time; `name` alone is left when the module is gone.
   Module* owner = nullptr;
@@ -88,6 +90,10 @@ const DTensor& Parameter::use() const {
                          state_->gathered_by +
                          ", which gathers it; call fully_shard on a module that holds every use");
   }
+  if (is_described(state_->value)) {
+    throw ArgumentError("parameter \"" + name() +
+                        "\" was made under DeferredInit and has no memory; call nn::materialize");
+  }
   return state_->value;
 }
 
@@ -96,18 +102,38 @@ int64_t Parameter::unit(int dim) const { return state_->units[static_cast<size_t
 
 void Parameter::place(const Layout& to) const {
   const NoGrad no_grad;
-  const DTensor moved = redistribute(state_->value, to);
-  if (!moved.has_local()) {
-    replace(state_->value, moved);
-    return;
+  DTensor& value = state_->value;
+  if (is_described(value)) {
+    const Shape shape = to.local_shape(*value.mesh().coordinate());
+    const Tensor local = internal::describe(shape, value.dtype());
+    if (memory() != nullptr) {  // materialize() takes it again where it was
+      const MemoryOf there(*this);
+      local.storage()->refill();
+      local.storage()->release();
+    }
+    return replace(value, DTensor(local, to, value.mesh()));
   }
+  const DTensor moved = redistribute(value, to);
+  if (!moved.has_local()) return replace(value, moved);
   Tensor local = moved.local_tensor();
   // A slice is a view: without a copy it would keep the whole tensor's memory.
   const bool owns_all =
       local.is_contiguous() && local.storage()->size_bytes() == local.size_bytes();
-  if (!owns_all) local = local.clone();
-  replace(state_->value, DTensor(local, to, moved.mesh()));
+  if (!owns_all || memory() != nullptr) {
+    const MemoryOf there(*this);
+    local = local.clone();
+  }
+  replace(value, DTensor(local, to, moved.mesh()));
 }
+
+void Parameter::set_memory(std::shared_ptr<Allocator> memory) const {
+  state_->memory = std::move(memory);
+}
+const std::shared_ptr<Allocator>& Parameter::memory() const { return state_->memory; }
+
+MemoryOf::MemoryOf(const Parameter& p)
+    : scope_(p.memory() != nullptr ? CurrentAllocator{p.memory()}
+                                   : Context::current().slot<CurrentAllocator>()) {}
 
 void Parameter::set_gathered_by(std::string who) const { state_->gathered_by = std::move(who); }
 const std::string& Parameter::gathered_by() const { return state_->gathered_by; }
@@ -207,7 +233,9 @@ void Module::check_new_name(const std::string& name) const {
 
 Parameter Module::add_parameter(std::string name, const Shape& shape, std::vector<int64_t> units) {
   check_new_name(name);
-  Parameter parameter(DTensor(Tensor::zeros(shape)), std::move(units));
+  const bool deferred = Context::current().slot<ParameterMemory>().deferred;
+  const Tensor value = deferred ? internal::describe(shape) : Tensor::zeros(shape);
+  Parameter parameter(DTensor(value), std::move(units));
   parameter.value().set_requires_grad(true);
   parameter.state_->owner = this;
   parameter.state_->name = name;
@@ -292,6 +320,10 @@ Fill fill_of(std::string_view kind, std::string_view name) {
 
 void init(const DTensor& value, Fill fill, const std::string& name, uint64_t seed, double std) {
   if (!value.has_local() || !is_floating(value.dtype())) return;
+  if (is_described(value)) {
+    throw ArgumentError("init_normal: \"" + name +
+                        "\" was made under DeferredInit and has no memory; call nn::materialize");
+  }
   const Tensor& local = value.local_tensor();
   if (fill != Fill::kNormal) {
     kernels::fill(local, fill == Fill::kOne ? 1.0 : 0.0);

@@ -28,6 +28,8 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/base/allocator.h"
+#include "dtensor/base/context.h"
 #include "dtensor/tensor/distribute.h"
 #include "dtensor/tensor/dtensor.h"
 
@@ -57,6 +59,10 @@ class Parameter {
   // For wrappers. Gives the value another layout on its mesh, in place and in memory of its own:
   // every handle sees it, requires_grad stays, the gradient is dropped.
   void place(const Layout& to) const;
+  // Where its memory comes from from the next place() on, and that of what is kept beside it (an
+  // optimizer's state); null: the Context's allocator.
+  void set_memory(std::shared_ptr<Allocator> memory) const;
+  const std::shared_ptr<Allocator>& memory() const;
   // From now on the parameter is gathered for the forward of one module: "layer \"a.b\"".
   void set_gathered_by(std::string who) const;
   const std::string& gathered_by() const;  // empty: by nobody
@@ -68,6 +74,15 @@ class Parameter {
   friend class Module;
   struct State;
   std::shared_ptr<State> state_;
+};
+
+// Tensors that are made while it is open have their memory where the parameter has its own.
+class MemoryOf {
+ public:
+  explicit MemoryOf(const Parameter& p);
+
+ private:
+  ScopedSlot<CurrentAllocator> scope_;
 };
 
 using Inputs = std::vector<DTensor>;
