@@ -27,6 +27,9 @@ class AdamW : public Optimizer {
 
  protected:
   void update(const nn::Parameter& p, const Tensor& gradient) override;
+  std::vector<const ParameterState*> states() const override {
+    return {&exp_avg_, &exp_avg_sq_, &master_.copies()};
+  }
 
  private:
   ParameterState exp_avg_{"exp_avg"};

@@ -96,8 +96,8 @@ double reduce(Norm norm, double mine, const DeviceMesh& mesh, CallSite site) {
 
 }  // namespace
 
-double clip_grad_norm(const std::vector<nn::Parameter>& parameters, double max_norm,
-                      const ClipOptions& options, CallSite site) {
+double grad_norm(const std::vector<nn::Parameter>& parameters, const ClipOptions& options,
+                 CallSite site) {
   const Norm norm = norm_of(options.norm_type);
   DeviceMesh mesh = options.mesh;
   std::vector<DTensor> gradients;
@@ -114,12 +114,19 @@ double clip_grad_norm(const std::vector<nn::Parameter>& parameters, double max_n
     if (counts_here(g)) total = join(norm, total, part(norm, g.local_tensor()));
   }
   total = reduce(norm, total, mesh, site);
-  if (norm == Norm::kTwo) total = std::sqrt(total);
+  return norm == Norm::kTwo ? std::sqrt(total) : total;
+}
+
+void scale_gradients(const std::vector<nn::Parameter>& parameters, double factor) {
+  for (const nn::Parameter& p : parameters) scale_gradient(p.value(), factor);
+}
+
+double clip_grad_norm(const std::vector<nn::Parameter>& parameters, double max_norm,
+                      const ClipOptions& options, CallSite site) {
+  const double total = grad_norm(parameters, options, site);
   const double factor = max_norm / (total + 1e-6);
   // From 1 on no bit changes; written so that a NaN reaches the gradients.
-  if (!(factor >= 1.0)) {
-    for (const nn::Parameter& p : parameters) scale_gradient(p.value(), factor);
-  }
+  if (!(factor >= 1.0)) scale_gradients(parameters, factor);
   return total;
 }
 

@@ -27,4 +27,10 @@ struct ClipOptions {
 double clip_grad_norm(const std::vector<nn::Parameter>& parameters, double max_norm,
                       const ClipOptions& options = {}, CallSite site = CallSite::here());
 
+// The two halves: the norm alone, with the same all-reduce; and gradients multiplied, on each rank
+// its pieces, without a message.
+double grad_norm(const std::vector<nn::Parameter>& parameters, const ClipOptions& options = {},
+                 CallSite site = CallSite::here());
+void scale_gradients(const std::vector<nn::Parameter>& parameters, double factor);
+
 }  // namespace dtensor::optim

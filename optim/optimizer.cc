@@ -2,6 +2,7 @@
 
 #include "dtensor/base/dtype.h"
 #include "dtensor/base/error.h"
+#include "dtensor/base/file_allocator.h"
 #include "dtensor/tensor/kernels.h"
 
 namespace dtensor::optim {
@@ -11,8 +12,10 @@ DType state_dtype(DType parameter) {
   return parameter == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }
 
-// An f32 (f64) zero tensor placed as `value`.
-DTensor zeros_like(const DTensor& value) {
+// An f32 (f64) zero tensor placed as the parameter, in the same memory.
+DTensor zeros_like(const nn::Parameter& p) {
+  const nn::MemoryOf there(p);
+  const DTensor& value = p.value();
   const DType dtype = state_dtype(value.dtype());
   const Tensor local =
       value.has_local() ? Tensor::zeros(value.local_tensor().shape(), dtype) : Tensor();
@@ -58,9 +61,25 @@ void Optimizer::step() {
     if (gradient.defined()) check_gradient(p, gradient);
   }
   ++steps_;
-  for (const nn::Parameter& p : parameters_) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const nn::Parameter& p = parameters_[i];
+    if (i + 1 < parameters_.size()) give_hint(parameters_[i + 1], Hint::kWillNeed);
     const DTensor gradient = p.value().grad();
     if (gradient.defined() && p.value().has_local()) update(p, gradient.local_tensor());
+    give_hint(p, Hint::kLetGo);
+  }
+}
+
+void Optimizer::give_hint(const nn::Parameter& p, Hint hint) const {
+  const auto* slow = dynamic_cast<const FileAllocator*>(p.memory().get());
+  if (slow == nullptr || !p.value().has_local()) return;
+  const auto give = [&](const DTensor& t) {
+    const void* data = t.local_tensor().storage()->data();
+    hint == Hint::kWillNeed ? slow->will_need(data) : slow->let_go(data);
+  };
+  give(p.value());
+  for (const ParameterState* state : states()) {
+    if (const DTensor* t = state->find(p)) give(*t);
   }
 }
 
@@ -70,7 +89,7 @@ void Optimizer::zero_grad() {
 
 const DTensor& ParameterState::of(const nn::Parameter& p) {
   DTensor& value = values_[p.id()];
-  if (!value.defined()) value = zeros_like(p.value());
+  if (!value.defined()) value = zeros_like(p);
   if (!(value.layout() == p.value().layout())) {
     throw PlacementError("optimizer state \"" + name_ + "\" of \"" + p.name() + "\" is " +
                          to_string(value.layout()) + ", the parameter now " +
@@ -78,6 +97,11 @@ const DTensor& ParameterState::of(const nn::Parameter& p) {
                          "; wrap the model before the optimizer is first used");
   }
   return value;
+}
+
+const DTensor* ParameterState::find(const nn::Parameter& p) const {
+  const auto it = values_.find(p.id());
+  return it == values_.end() ? nullptr : &it->second;
 }
 
 void ParameterState::append_to(std::vector<Optimizer::StateTensor>& list, const nn::Parameter& p) {

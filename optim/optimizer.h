@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -11,6 +12,8 @@
 #include "dtensor/nn/module.h"
 
 namespace dtensor::optim {
+
+class ParameterState;
 
 class Optimizer {
  public:
@@ -39,19 +42,27 @@ class Optimizer {
   explicit Optimizer(std::vector<nn::Parameter> parameters);
   // Updates this rank's piece. steps() counts the step that runs.
   virtual void update(const nn::Parameter& p, const Tensor& gradient) = 0;
+  // What update() reads and writes beside the parameter: of a parameter in a slow tier
+  // (FileAllocator) it is read ahead, and let go after the update.
+  virtual std::vector<const ParameterState*> states() const { return {}; }
 
  private:
+  enum class Hint : uint8_t { kWillNeed, kLetGo };
+  void give_hint(const nn::Parameter& p, Hint hint) const;
+
   std::vector<nn::Parameter> parameters_;
   int64_t steps_ = 0;
 };
 
 // One state tensor per parameter, made when first asked for: f32 (f64 for f64), zero, placed as
-// the parameter. PlacementError where a wrapper has placed the parameter otherwise since.
+// the parameter, in the same memory. PlacementError where a wrapper has placed the parameter
+// otherwise since.
 class ParameterState {
  public:
   explicit ParameterState(std::string name) : name_(std::move(name)) {}
   const std::string& name() const { return name_; }
   const DTensor& of(const nn::Parameter& p);
+  const DTensor* find(const nn::Parameter& p) const;  // null where it was not made yet
   void append_to(std::vector<Optimizer::StateTensor>& list, const nn::Parameter& p);
 
  private:
@@ -69,6 +80,7 @@ class MasterCopies {
   // Rounds the copy into the parameter.
   void end(const nn::Parameter& p);
   void append_to(std::vector<Optimizer::StateTensor>& list, const nn::Parameter& p);
+  const ParameterState& copies() const { return copies_; }
 
  private:
   ParameterState copies_{"master"};

@@ -23,6 +23,9 @@ class SGD : public Optimizer {
 
  protected:
   void update(const nn::Parameter& p, const Tensor& gradient) override;
+  std::vector<const ParameterState*> states() const override {
+    return {&velocity_, &master_.copies()};
+  }
 
  private:
   ParameterState velocity_{"momentum_buffer"};
