@@ -7,7 +7,7 @@
 
 #include "dtensor/base/error.h"
 #include "dtensor/fsdp/group.h"
-#include "dtensor/fsdp/live_groups.h"
+#include "dtensor/fsdp/stats.h"
 
 namespace dtensor::fsdp {
 namespace {
@@ -20,13 +20,29 @@ void check_module(nn::Module& module, const MeshSlice& dims, const Options& opti
   if (!dims.mesh.defined() || dims.dims.empty()) {
     throw ArgumentError("fully_shard: no mesh dim; give a slice as mesh[\"dp\"]");
   }
-  for (const auto& dtype : {options.param_dtype, options.reduce_dtype}) {
+  for (const auto& dtype : {options.param_dtype, options.reduce_dtype, options.output_dtype}) {
     if (!dtype || is_floating(*dtype)) continue;
     throw ArgumentError("fully_shard: dtype " + std::string(dtensor::name_of(*dtype)) +
                         " is not floating; use bf16 or f32");
   }
   if (module.attached("fsdp") != nullptr) {
     throw PlacementError("fully_shard: " + name_of(module) + " is fully sharded already");
+  }
+  if (options.zero.value_or(Zero::kParameters) != Zero::kParameters &&
+      options.reshard_after_forward.value_or(false)) {
+    throw ArgumentError("fully_shard: .reshard_after_forward = true frees what .zero keeps; use " +
+                        std::string("Zero::kParameters, or leave it out"));
+  }
+  if (options.reshard_over) {
+    const std::vector<int>& over = options.reshard_over->dims;
+    const bool inside =
+        options.reshard_over->mesh == dims.mesh && std::ranges::all_of(over, [&](int m) {
+          return std::ranges::find(dims.dims, m) != dims.dims.end();
+        });
+    if (!inside) {
+      throw ArgumentError("fully_shard: .reshard_over names a mesh dim that is not sharded over; " +
+                          std::string("use some of the dims given to fully_shard"));
+    }
   }
   std::vector<nn::Module*> related;
   for (nn::Module* m = module.parent(); m != nullptr; m = m->parent()) related.push_back(m);
@@ -47,6 +63,46 @@ void check_parameter(const nn::Parameter& p, const MeshSlice& dims) {
   }
 }
 
+// The dim of a parameter that is cut.
+int dim_of(const nn::Parameter& p, const Options& options) {
+  const int ndim = p.value().ndim();
+  const int asked = options.shard_dim ? options.shard_dim(p) : 0;
+  const int dim = asked < 0 ? asked + ndim : asked;
+  if (dim >= 0 && dim < ndim) return dim;
+  throw ArgumentError("fully_shard: .shard_dim gave " + std::to_string(asked) + " for \"" +
+                      p.name() + "\" of shape " + to_string(p.value().shape()) + "; give 0 to " +
+                      std::to_string(ndim - 1));
+}
+
+// Where the parameters will lie. A scalar stays whole.
+std::vector<Layout> layouts_of(const std::vector<nn::Parameter>& parameters, const MeshSlice& dims,
+                               const Options& options) {
+  std::vector<Layout> layouts;
+  const bool whole = options.zero == Zero::kNothing;
+  for (const nn::Parameter& p : parameters) {
+    const Layout& now = p.value().layout();
+    if (whole || p.value().ndim() == 0) {
+      layouts.push_back(now);
+      continue;
+    }
+    const std::vector<Placement> cut(dims.dims.size(), Shard(dim_of(p, options)));
+    layouts.push_back(now.with(dims.dims, cut));
+  }
+  return layouts;
+}
+
+Group& sharded(nn::Module& module, const char* call) {
+  if (Group* group = group_of(module)) return *group;
+  throw PlacementError(std::string(call) + ": " + name_of(module) + " is not fully sharded");
+}
+
+std::vector<std::weak_ptr<ScheduledGroup>> groups_of(const std::vector<nn::Module*>& modules,
+                                                     const char* call) {
+  std::vector<std::weak_ptr<ScheduledGroup>> groups;
+  for (nn::Module* m : modules) groups.push_back(sharded(*m, call).weak_from_this());
+  return groups;
+}
+
 }  // namespace
 
 void fully_shard(nn::Module& module, const MeshSlice& dims, const Options& options) {
@@ -58,10 +114,13 @@ void fully_shard(nn::Module& module, const MeshSlice& dims, const Options& optio
     check_parameter(p, dims);
     mine.push_back(p);
   }
-  const std::vector<Placement> cut(dims.dims.size(), Shard(0));
-  for (const nn::Parameter& p : mine) {
-    if (p.value().ndim() > 0) p.place(p.value().layout().with(dims.dims, cut));
-    p.set_gathered_by(name_of(module));
+  const std::vector<Layout> layouts = layouts_of(mine, dims, options);
+  for (size_t i = 0; i < mine.size(); ++i) {
+    if (options.offload != nullptr) mine[i].set_memory(options.offload);
+    if (options.offload != nullptr || !(layouts[i] == mine[i].value().layout())) {
+      mine[i].place(layouts[i]);
+    }
+    mine[i].set_gathered_by(name_of(module));
   }
   const auto group = std::make_shared<Group>(module, dims, std::move(mine), options);
   module.attached("fsdp") = group;
@@ -71,14 +130,22 @@ void fully_shard(nn::Module& module, const MeshSlice& dims, const Options& optio
   module.add_cleanup_hook([g] { g->clean_up(); });
 }
 
-Stats stats() {
-  const auto live = LiveGroups::current();
-  return {live->now, live->peak};
+void set_modules_to_forward_prefetch(nn::Module& module, const std::vector<nn::Module*>& others) {
+  const char* call = "set_modules_to_forward_prefetch";
+  sharded(module, call).forward_prefetch = groups_of(others, call);
 }
 
+void set_modules_to_backward_prefetch(nn::Module& module, const std::vector<nn::Module*>& others) {
+  const char* call = "set_modules_to_backward_prefetch";
+  sharded(module, call).backward_prefetch = groups_of(others, call);
+}
+
+Stats stats() { return *shared_stats(); }
+
 void reset_peak() {
-  const auto live = LiveGroups::current();
-  live->peak = live->now;
+  const auto stats = shared_stats();
+  stats->peak_groups = stats->live_groups;
+  stats->peak_reductions = stats->live_reductions;
 }
 
 }  // namespace dtensor::fsdp

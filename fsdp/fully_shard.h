@@ -1,5 +1,5 @@
 // fully_shard: fully sharded data parallel (as PyTorch's FSDP2): each parameter of a module stays
-// itself, cut along dim 0 over mesh dims; before forward the module's group of parameters is
+// itself, cut along a dim over mesh dims; before forward the module's group of parameters is
 // gathered, after it freed, gathered again before backward, and its gradients reduced as soon as
 // they are complete. Everything but the scheduling is redistribute and its adjoint.
 //
@@ -8,19 +8,25 @@
 
 #pragma once
 
+#include <vector>
+
 #include "dtensor/fsdp/options.h"
+#include "dtensor/fsdp/stats.h"
 #include "dtensor/mesh/device_mesh.h"
 #include "dtensor/nn/module.h"
 
 namespace dtensor::fsdp {
 
 // Groups the parameters of `module` that no earlier fully_shard has taken (call it on children
-// first, on the root last), and cuts them over `dims` behind the cuts they have (the level is
-// appended last, with unit 1); a scalar stays R. Parameters and buffers on no mesh are replicated
-// first. Options not given are taken from the root's: the topmost module that is fully sharded.
+// first, on the root last), and cuts each along dim 0, or the one that options.shard_dim gives,
+// over `dims` behind the cuts they have (the level is appended last, with unit 1); a scalar stays
+// R. Parameters and buffers on no mesh are replicated first. Options not given are taken from the
+// root's: the topmost module that is fully sharded.
 //   dims     of the root mesh; a parameter that is R on other mesh dims is one replica per
-//            coordinate there, its gradient summed over them at the leaf
+//            coordinate there, its gradient summed over them, too
 //   inputs   with a param_dtype, floating inputs of the module's forward are cast to it
+//   calls    all ranks of the mesh run the same groups in the same order: CommError (Mismatch) that
+//            names the group where one left it out, at the end of forward or backward at the latest
 //   grads    under a backward with {.defer = true} a group keeps its gradients whole, and reduces
 //            them once in the next backward without; a parameter of the group that this rank did
 //            not use counts as zero
@@ -28,13 +34,10 @@ namespace dtensor::fsdp {
 // parameter that one of `dims` cuts already.
 void fully_shard(nn::Module& module, const MeshSlice& dims, const Options& options = {});
 
-// Groups of this Context that are gathered or being gathered, besides the root's and those that
-// are kept after forward: at most two at a time where groups do not stand inside each other.
-struct Stats {
-  int live_groups = 0;
-  int peak_groups = 0;
-};
-Stats stats();
-void reset_peak();
+// While `module` computes, the groups of `others` are gathered, in this order, in place of the one
+// that is next: forward; and backward. Each costs the memory of one more gathered group; an empty
+// list goes back to one that is gathered ahead. PlacementError where one is not fully sharded.
+void set_modules_to_forward_prefetch(nn::Module& module, const std::vector<nn::Module*>& others);
+void set_modules_to_backward_prefetch(nn::Module& module, const std::vector<nn::Module*>& others);
 
 }  // namespace dtensor::fsdp

@@ -4,15 +4,19 @@
 #include <utility>
 
 #include "dtensor/base/error.h"
+#include "dtensor/fsdp/slow_tier.h"
+#include "dtensor/fsdp/trace.h"
 #include "dtensor/tensor/kernels.h"
 
 namespace dtensor::fsdp {
 
-Gathered::Gathered(std::vector<Member> members, DeviceMesh mesh, Counted counted)
-    : members_(std::move(members)),
+Gathered::Gathered(std::vector<Member> members, std::shared_ptr<const GatherLane> lane,
+                   Counted counted)
+    : lane_(std::move(lane)),
+      members_(std::move(members)),
       pieces_(members_.size()),
-      mesh_(std::move(mesh)),
-      live_(counted == Counted::kYes ? LiveGroups::current() : nullptr) {}
+      stats_(shared_stats()),
+      counted_(counted == Counted::kYes) {}
 
 Gathered::~Gathered() {
   try {
@@ -20,11 +24,15 @@ Gathered::~Gathered() {
   } catch (const std::exception&) {
     // A failed gather has thrown where it was used; here its memory goes with the tensors.
   }
-  if (counted_now_) live_->add(-1);
+  if (counted_now_) stats_->add_groups(-1);
 }
 
 void Gathered::check_unchanged(size_t index, const Tensor& shard) {
   Piece& piece = pieces_[index];
+  if (shard.storage()->is_empty()) {
+    throw ArgumentError("parameter \"" + members_[index].parameter.name() +
+                        "\" was made under DeferredInit and has no memory; call nn::materialize");
+  }
   if (piece.shard == nullptr) {
     piece.shard = shard.storage();
     piece.version = shard.storage()->version();
@@ -51,12 +59,13 @@ void Gathered::prepare(size_t index, std::vector<MoveItem>& items) {
   if (piece.tensor.defined()) {
     piece.tensor.storage()->refill();
   } else {
-    const Shape shape = member.gathered.local_shape(*mesh_.coordinate());
+    const Shape shape = member.gathered.local_shape(*lane_->mesh().coordinate());
     piece.tensor = Tensor::empty(shape, member.dtype);
   }
   if (moves) {
-    items.push_back({.local = shard.to(member.dtype),
-                     .from = value.layout(),
+    const bool kept = piece.kept.defined();
+    items.push_back({.local = kept ? piece.kept : shard.to(member.dtype),
+                     .from = kept ? *member.kept : value.layout(),
                      .to = member.gathered,
                      .into = piece.tensor,
                      .label = member.parameter.name()});
@@ -69,42 +78,89 @@ void Gathered::prepare(size_t index, std::vector<MoveItem>& items) {
 }
 
 void Gathered::start() {
-  if (pieces_.empty() || !mesh_.coordinate()) return;
+  if (pieces_.empty() || !lane_->mesh().coordinate()) return;
   std::vector<MoveItem> items;
   for (size_t i = 0; i < pieces_.size(); ++i) {
     if (!pieces_[i].held) prepare(i, items);
   }
-  if (live_ != nullptr && !counted_now_) {
-    live_->add(1);
+  if (counted_ && !counted_now_) {
+    stats_->add_groups(1);
     counted_now_ = true;
   }
-  if (!items.empty()) move_ = Move::start(mesh_, std::move(items), {.op = "fsdp"});
+  if (items.empty()) return;
+  issued_ = std::chrono::steady_clock::now();
+  move_ = Move::start(lane_->mesh(), std::move(items), {.op = "fsdp"});
 }
 
 void Gathered::finish() {
   if (!move_) return;
   Move move = std::move(*move_);
   move_.reset();
+  const auto begin = std::chrono::steady_clock::now();
   move.finish();
+  const auto end = std::chrono::steady_clock::now();
+  stats_->in_flight += end - issued_;
+  stats_->waited += end - begin;
+  for (const Member& member : members_) let_go(member.parameter);
+  if (is_tracing()) trace({Phase::kGather, name, issued_, end, size_bytes()});
+}
+
+void Gathered::free_memory(Piece& piece) {
+  if (piece.held && piece.own) piece.tensor.storage()->release();
+  piece.held = false;
+  if (counted_now_ && is_empty()) {
+    stats_->add_groups(-1);
+    counted_now_ = false;
+  }
 }
 
 void Gathered::release(size_t index) {
   finish();
-  Piece& piece = pieces_[index];
-  if (piece.held && piece.own) piece.tensor.storage()->release();
-  piece.held = false;
-  if (counted_now_ && is_empty()) {
-    live_->add(-1);
-    counted_now_ = false;
-  }
+  free_memory(pieces_[index]);
+  pieces_[index].kept = Tensor();
 }
 
 void Gathered::release_all() {
   for (size_t i = 0; i < pieces_.size(); ++i) release(i);
 }
 
+void Gathered::shrink() {
+  finish();
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    Piece& piece = pieces_[i];
+    const Member& member = members_[i];
+    const bool moves = !equal_boundaries(member.parameter.value().layout(), member.gathered);
+    if (piece.held && moves && member.kept) {
+      const MoveItem slice{.local = piece.tensor, .from = member.gathered, .to = *member.kept};
+      const Tensor part = move_local(lane_->mesh(), slice, {.op = "fsdp"});
+      piece.kept = part.storage() == piece.tensor.storage() ? part.clone() : part;
+    }
+    free_memory(piece);
+  }
+}
+
 bool Gathered::is_empty() const {
   return std::ranges::none_of(pieces_, [](const Piece& piece) { return piece.held; });
+}
+
+bool Gathered::is_current() const {
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    const DTensor& value = members_[i].parameter.value();
+    if (!value.has_local()) continue;
+    const std::shared_ptr<Storage>& shard = value.local_tensor().storage();
+    if (!pieces_[i].held || pieces_[i].shard != shard || pieces_[i].version != shard->version()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+int64_t Gathered::size_bytes() const {
+  int64_t bytes = 0;
+  for (const Piece& piece : pieces_) {
+    if (piece.held && piece.own) bytes += piece.tensor.size_bytes();
+  }
+  return bytes;
 }
 
 }  // namespace dtensor::fsdp

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,7 +12,8 @@
 #include <vector>
 
 #include "dtensor/base/dtype.h"
-#include "dtensor/fsdp/live_groups.h"
+#include "dtensor/fsdp/gather_lane.h"
+#include "dtensor/fsdp/stats.h"
 #include "dtensor/mesh/device_mesh.h"
 #include "dtensor/nn/module.h"
 #include "dtensor/tensor/move.h"
@@ -21,14 +23,15 @@ namespace dtensor::fsdp {
 // How a parameter is gathered.
 struct Member {
   nn::Parameter parameter;
-  Layout gathered;  // its layout with R on the dims of fully_shard
+  Layout gathered;             // its layout with R on the dims of fully_shard
+  std::optional<Layout> kept;  // what stays between forward and backward; none: its shard
   DType dtype = DType::kFloat32;
 };
 
 class Gathered {
  public:
   enum class Counted { kNo, kYes };  // in Stats
-  Gathered(std::vector<Member> members, DeviceMesh mesh, Counted counted);
+  Gathered(std::vector<Member> members, std::shared_ptr<const GatherLane> lane, Counted counted);
   ~Gathered();
   Gathered(const Gathered&) = delete;
   Gathered& operator=(const Gathered&) = delete;
@@ -40,30 +43,41 @@ class Gathered {
   // Frees what is not the parameter's own memory. Waits for a gather under way.
   void release(size_t index);
   void release_all();
+  // Frees all but the pieces to keep, from which the next start() gathers.
+  void shrink();
   bool is_empty() const;  // no member has memory
+  // Is every member gathered, and no parameter written since?
+  bool is_current() const;
 
   const std::vector<Member>& members() const { return members_; }
   // Valid from the first start() on, also while it has no memory. Undefined on a rank outside the
   // mesh.
   const Tensor& tensor(size_t index) const { return pieces_[index].tensor; }
 
+  std::string name = {};  // in a trace
+
  private:
   struct Piece {
     Tensor tensor;
     bool held = false;
     bool own = true;  // false: the parameter's own memory, where nothing is to be gathered
+    Tensor kept;      // undefined: gathered from the parameter
     // Of the shard at the first gather.
     std::shared_ptr<Storage> shard;
     uint64_t version = 0;
   };
   void check_unchanged(size_t index, const Tensor& shard);
   void prepare(size_t index, std::vector<MoveItem>& items);
+  void free_memory(Piece& piece);
+  int64_t size_bytes() const;
 
+  std::shared_ptr<const GatherLane> lane_;
   std::vector<Member> members_;
   std::vector<Piece> pieces_;
-  DeviceMesh mesh_;
   std::optional<Move> move_;
-  std::shared_ptr<LiveGroups> live_;  // null: not counted
+  std::chrono::steady_clock::time_point issued_;
+  std::shared_ptr<Stats> stats_;
+  bool counted_ = false;
   bool counted_now_ = false;
 };
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "dtensor/fsdp/options.h"
@@ -27,34 +28,49 @@ class Group : public ScheduledGroup, public std::enable_shared_from_this<Group> 
   void clean_up();
 
   std::shared_ptr<Pass> new_pass() override;
-  void flush_held() override { gradients_.flush(); }
+  std::unique_ptr<Reduction> reduce_deferred() override;
+  void read_ahead() const override;
+  void hide_parameters() const override;
 
  private:
   // Options of this group, with those of the root where it names none.
   struct Settled {
     std::optional<DType> param_dtype;
     std::optional<DType> reduce_dtype;
+    bool casts_inputs = true;
     bool reshards = true;
+    bool stays = false;
+    std::optional<MeshSlice> reshard_over;
   };
   // The group of the topmost module above that is fully sharded; this one where there is none.
   std::shared_ptr<Group> root();
   Settled settled(const Group& root) const;
+  // Over what it gathers; nothing where it never does.
+  std::vector<Channel> channels(const Group& root) const;
   void begin_forward();
+  std::shared_ptr<Gathered> new_gathered(const Settled& options, bool is_root);
   DTensor gathered_tensor(const Pass& pass, size_t index) const;
   void record_gather(const std::shared_ptr<Pass>& pass);
   nn::Inputs watch_inputs(const std::shared_ptr<Pass>& pass, const nn::Inputs& inputs);
 
-  std::vector<DTensor> reduce(Pass& pass, std::span<const DTensor> grads);
+  void before_backward(const std::shared_ptr<Pass>& pass);
+  void show_to_regions(const std::shared_ptr<Pass>& pass) const;
+  void reduce(Pass& pass, std::span<const DTensor> grads);
   DTensor zero_gradient(const Member& member) const;
 
   // Used in forward only: a graph may outlive the module.
   nn::Module& module_;
   MeshSlice dims_;
+  std::shared_ptr<const GatherLane> lane_;
   std::vector<nn::Parameter> parameters_;
   WholeGradients gradients_;
   Options options_;
   std::shared_ptr<Pass> running_;       // between the hooks before and after forward
   std::shared_ptr<Schedule> schedule_;  // of the groups whose root this is
+  std::shared_ptr<Gathered> staying_;   // under Zero::kState: until the parameters are written
 };
+
+// The Group of a module; null where it is not fully sharded.
+Group* group_of(nn::Module& module);
 
 }  // namespace dtensor::fsdp

@@ -2,12 +2,13 @@
 
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "dtensor/fsdp/gathered.h"
+#include "dtensor/fsdp/reduction.h"
 
 namespace dtensor::fsdp {
 
@@ -19,24 +20,39 @@ class ScheduledGroup {
  public:
   virtual ~ScheduledGroup() = default;
   virtual std::shared_ptr<Pass> new_pass() = 0;  // gathers nothing yet
-  // Reduces gradients that deferred backwards have left, straight to the parameters.
-  virtual void flush_held() = 0;
+  // Issues the reduction of what deferred backwards have left; null where there is nothing.
+  virtual std::unique_ptr<Reduction> reduce_deferred() = 0;
+  virtual void read_ahead() const = 0;  // shards in a slow tier
+  // No use of a parameter finds its gathered form any more.
+  virtual void hide_parameters() const = 0;
+
+  // Asked for by name: gathered while this one computes, in place of the group that is next.
+  std::vector<std::weak_ptr<ScheduledGroup>> forward_prefetch;
+  std::vector<std::weak_ptr<ScheduledGroup>> backward_prefetch;
 };
 
 struct Pass {
-  Pass(std::vector<Member> members, const DeviceMesh& mesh, Gathered::Counted counted)
-      : gathered(std::move(members), mesh, counted) {}
-
   std::shared_ptr<ScheduledGroup> group;
   std::shared_ptr<Schedule> schedule;
-  Gathered gathered;
-  std::optional<DType> reduce_dtype;  // of gradients on the wire; those of the members
-  std::vector<size_t> trainable;      // members whose gradient is wanted; the others are frozen
+  std::shared_ptr<Gathered> gathered;  // of several passes where it stays
+  std::optional<DType> reduce_dtype;   // of gradients on the wire; those of the members
+  std::vector<size_t> trainable;       // members whose gradient is wanted; the others are frozen
   std::vector<size_t> frozen;
+  // By member: gradients of regions that are computed again in backward (recomputed).
+  std::vector<DTensor> of_regions;
   int open_inputs = 0;    // inputs of the module whose gradient is not complete yet
   bool reshards = false;  // freed after forward, gathered again for backward
+  bool stays = false;     // is not freed at all: until the parameters are written
   bool of_root = false;
-  bool done = false;  // its gradients are reduced
+  bool done = false;                            // its gradients are reduced
+  std::chrono::steady_clock::time_point began;  // for a trace: forward, then backward
+
+  void release(size_t index) const {
+    if (!stays) gathered->release(index);
+  }
+  void release_all() const {
+    if (!stays) gathered->release_all();
+  }
 };
 
 }  // namespace dtensor::fsdp

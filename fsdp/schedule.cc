@@ -3,42 +3,83 @@
 #include <algorithm>
 #include <utility>
 
-#include "dtensor/fsdp/live_groups.h"
+#include "dtensor/fsdp/stats.h"
+#include "dtensor/tensor/autograd.h"
 
 namespace dtensor::fsdp {
+namespace {
 
-bool Schedule::may_start() { return LiveGroups::current()->now < kMostLiveGroups; }
+bool in_backward() { return Context::current().slot<BackwardMode>().running; }
 
-void Schedule::begin_forward(std::vector<std::weak_ptr<ScheduledGroup>> groups) {
+}  // namespace
+
+bool Schedule::may_start() { return shared_stats()->live_groups < kMostLiveGroups; }
+
+void Schedule::agree(std::string_view what) const {
+  for (const Channel& channel : channels_) channel.lane->agree(channel.dims, what);
+}
+
+void Schedule::begin_forward(std::vector<std::weak_ptr<ScheduledGroup>> groups,
+                             std::vector<Channel> channels, bool overlaps) {
+  overlaps_ = overlaps;
+  channels_ = std::move(channels);
   groups_ = std::move(groups);
   order_.clear();
   cursor_ = 0;
-  ahead_.reset();
+  ahead_.clear();
   std::erase_if(tape_, [](const auto& pass) { return pass.expired(); });
 }
 
 std::shared_ptr<Pass> Schedule::take_ahead(const ScheduledGroup& group) {
-  if (ahead_ == nullptr || ahead_->group.get() != &group) return nullptr;
-  return std::exchange(ahead_, nullptr);
+  const auto is_of = [&](const auto& pass) { return pass->group.get() == &group; };
+  const auto at = std::ranges::find_if(ahead_, is_of);
+  if (at == ahead_.end()) return nullptr;
+  std::shared_ptr<Pass> pass = std::move(*at);
+  ahead_.erase(at);
+  return pass;
+}
+
+void Schedule::gather_ahead(const std::weak_ptr<ScheduledGroup>& group) {
+  const std::shared_ptr<ScheduledGroup> next = group.lock();
+  if (next == nullptr) return;
+  const auto is_of = [&](const auto& pass) { return pass->group == next; };
+  if (std::ranges::any_of(ahead_, is_of)) return;
+  std::shared_ptr<Pass> pass = next->new_pass();
+  pass->gathered->start();
+  ahead_.push_back(std::move(pass));
 }
 
 void Schedule::entered_forward(const std::shared_ptr<ScheduledGroup>& group) {
-  order_.push_back(group);
+  const bool again = in_backward();
+  if (!again) order_.push_back(group);
+  if (!overlaps_) return;
+  const auto& named = again ? group->backward_prefetch : group->forward_prefetch;
+  for (const auto& other : named) gather_ahead(other);
+  if (!named.empty()) return;
   const auto is_group = [&](const auto& g) { return g.lock() == group; };
+  if (again) {
+    const auto at = std::ranges::find_if(last_order_, is_group);
+    if (at == last_order_.end() || at == last_order_.begin() || !ahead_.empty()) return;
+    const auto before = std::prev(at)->lock();
+    if (before != nullptr && !on_tape(*before) && may_start()) gather_ahead(before);
+    return;
+  }
   const auto begin = last_order_.begin() + static_cast<std::ptrdiff_t>(cursor_);
   const auto at = std::find_if(begin, last_order_.end(), is_group);
   if (at == last_order_.end()) return;
   cursor_ = static_cast<size_t>(at - last_order_.begin()) + 1;
-  if (cursor_ == last_order_.size() || ahead_ != nullptr || !may_start()) return;
-  const std::shared_ptr<ScheduledGroup> next = last_order_[cursor_].lock();
-  if (next == nullptr) return;
-  ahead_ = next->new_pass();
-  ahead_->gathered.start();
+  if (cursor_ == last_order_.size() || !ahead_.empty() || !may_start()) return;
+  gather_ahead(last_order_[cursor_]);
+  if (cursor_ + 1 == last_order_.size()) return;
+  if (const auto after = last_order_[cursor_ + 1].lock()) after->read_ahead();
 }
 
 void Schedule::end_forward() {
+  if (in_backward()) return;
   last_order_ = std::exchange(order_, {});
   cursor_ = last_order_.size();
+  ahead_.clear();
+  agree("end of forward");
 }
 
 void Schedule::add_to_tape(const std::shared_ptr<Pass>& pass) { tape_.push_back(pass); }
@@ -50,35 +91,69 @@ bool Schedule::on_tape(const ScheduledGroup& group) const {
   });
 }
 
+void Schedule::begin_backward(const std::shared_ptr<Schedule>& schedule) {
+  if (schedule->ends_backward_) return;
+  schedule->ends_backward_ = true;
+  schedule->outer_ = std::current_exception();
+  on_backward_end([schedule] { schedule->end_backward(); });
+}
+
 void Schedule::flush_unmet() {
   for (const auto& entry : groups_) {
     const std::shared_ptr<ScheduledGroup> group = entry.lock();
-    if (group != nullptr && !on_tape(*group)) group->flush_held();
+    if (group == nullptr || on_tape(*group)) continue;
+    reduce([&] { return group->reduce_deferred(); });
   }
 }
 
 void Schedule::entered_backward(const std::shared_ptr<Pass>& pass) {
   in_backward_.push_back(pass);
+  if (!overlaps_) return;
+  for (const auto& named : pass->group->backward_prefetch) {
+    const auto is_of = [&](const auto& entry) {
+      const std::shared_ptr<Pass> other = entry.lock();
+      return other != nullptr && !other->done && other->group == named.lock();
+    };
+    const auto at = std::find_if(tape_.rbegin(), tape_.rend(), is_of);
+    if (at != tape_.rend()) at->lock()->gathered->start();
+  }
+  if (!pass->group->backward_prefetch.empty()) return;
   auto at = std::ranges::find_if(tape_, [&](const auto& entry) { return entry.lock() == pass; });
   if (at == tape_.end()) return;
   while (at != tape_.begin()) {
     const std::shared_ptr<Pass> before = (--at)->lock();
     if (before == nullptr || before->done || !before->reshards) continue;
-    if (before->gathered.is_empty() && may_start()) before->gathered.start();
-    return;
+    if (before->gathered->is_empty() && may_start()) before->gathered->start();
+    break;
   }
+  if (at == tape_.begin()) return;
+  if (const std::shared_ptr<Pass> after = std::prev(at)->lock()) after->group->read_ahead();
+}
+
+void Schedule::reduce(const std::function<std::unique_ptr<Reduction>()>& start) {
+  reductions_.make_room();
+  if (auto reduction = start()) reductions_.add(std::move(reduction));
+  if (!overlaps_) reductions_.finish();
 }
 
 void Schedule::end_backward() {
-  ends_backward = false;
-  in_backward_.clear();
+  ends_backward_ = false;
+  for (const auto& pass : std::exchange(in_backward_, {})) pass->group->hide_parameters();
+  ahead_.clear();
   for (const auto& entry : tape_) {
-    if (const std::shared_ptr<Pass> pass = entry.lock()) pass->gathered.release_all();
+    if (const std::shared_ptr<Pass> pass = entry.lock()) pass->release_all();
   }
   std::erase_if(tape_, [](const auto& entry) {
     const std::shared_ptr<Pass> pass = entry.lock();
     return pass == nullptr || pass->done;
   });
+  const bool threw = std::current_exception() != std::exchange(outer_, nullptr);
+  if (threw) {
+    reductions_ = Reductions();
+    return;
+  }
+  agree("end of backward");
+  reductions_.finish();
 }
 
 }  // namespace dtensor::fsdp

@@ -1,53 +1,82 @@
-// Schedule: in which order the groups of one root run, and what is gathered ahead of its use.
-// Forward order is learned from the forward before; backward is the opposite of the forward that
-// it belongs to. Ranks that run their groups in different orders make different calls: a CommError
-// (Mismatch) that names both, as a gather is labelled with its first parameter.
+// Schedule: in which order the groups of one root run, what is gathered ahead of its use, and which
+// gradients are under way. Forward order is learned from the forward before; backward is the
+// opposite of the forward that it belongs to; a group may name others to gather instead. Ranks that
+// run their groups in different orders make different calls: a CommError (Mismatch) that names
+// both, as a gather is labelled with its first parameter.
 
 #pragma once
 
+#include <exception>
+#include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
+#include "dtensor/fsdp/gather_lane.h"
 #include "dtensor/fsdp/pass.h"
 
 namespace dtensor::fsdp {
 
+// Where groups are gathered.
+struct Channel {
+  std::shared_ptr<const GatherLane> lane;
+  std::vector<int> dims;
+  friend bool operator==(const Channel&, const Channel&) = default;
+};
+
+// What is gathered and what is reduced goes over different Comms: a rank that leaves out a group
+// would wait in one for a rank that waits in the other. So at the end of forward, and of backward
+// before reductions are waited for, all ranks agree on the channels that they have made the same
+// gathers.
 class Schedule {
  public:
-  // `groups`: those of the root, itself among them.
-  void begin_forward(std::vector<std::weak_ptr<ScheduledGroup>> groups);
-  // The pass of a group that now runs: the one gathered ahead, if it is this group's.
+  // `groups`: those of the root, itself among them. overlaps: see Overlap.
+  void begin_forward(std::vector<std::weak_ptr<ScheduledGroup>> groups,
+                     std::vector<Channel> channels, bool overlaps);
+  // The pass of a group that now runs: the one gathered ahead, if there is one.
   std::shared_ptr<Pass> take_ahead(const ScheduledGroup& group);
-  // `group` is gathered and runs: issues the gather of the group that came next last time.
+  // `group` is gathered and runs: issues the gather of the group that came next last time, or, in
+  // a forward that is part of a backward (recomputed), of the one before.
   void entered_forward(const std::shared_ptr<ScheduledGroup>& group);
   void end_forward();
   // Frees what was gathered ahead and not used: forward is over, or threw.
-  void drop_ahead() { ahead_.reset(); }
+  void drop_ahead() { ahead_.clear(); }
 
   // A pass of the graph, in forward order.
   void add_to_tape(const std::shared_ptr<Pass>& pass);
+  // Has end_backward called at the end of the backward that runs.
+  static void begin_backward(const std::shared_ptr<Schedule>& schedule);
   // What deferred backwards have left in groups that no pass of the graph belongs to, so that this
   // backward would not meet it, is reduced.
   void flush_unmet();
   // `pass` is gathered and its backward runs: issues the gather of the pass before it. Keeps the
   // pass until the end of the backward: nodes inside the module still read what it gathered.
   void entered_backward(const std::shared_ptr<Pass>& pass);
-  // Frees what backward left: what was gathered ahead in vain, what never got a gradient.
-  void end_backward();
-
-  bool ends_backward = false;  // end_backward is called at the end of the backward that runs
+  // Waits for as much of what is under way as must end first.
+  void reduce(const std::function<std::unique_ptr<Reduction>()>& start);
 
  private:
   static bool may_start();
+  void agree(std::string_view what) const;
   bool on_tape(const ScheduledGroup& group) const;
+  void gather_ahead(const std::weak_ptr<ScheduledGroup>& group);
+  // Waits for reductions, but where the backward threw: other ranks may wait for what this one will
+  // not do any more. Frees what backward left: what was gathered ahead in vain, what never got
+  // a gradient.
+  void end_backward();
 
   std::vector<std::weak_ptr<ScheduledGroup>> groups_;
+  std::vector<Channel> channels_;
   std::vector<std::weak_ptr<ScheduledGroup>> last_order_;
   std::vector<std::weak_ptr<ScheduledGroup>> order_;
   size_t cursor_ = 0;  // in last_order_: behind the group that runs
-  std::shared_ptr<Pass> ahead_;
+  std::vector<std::shared_ptr<Pass>> ahead_;
   std::vector<std::weak_ptr<Pass>> tape_;
   std::vector<std::shared_ptr<Pass>> in_backward_;
+  Reductions reductions_;
+  bool overlaps_ = true;
+  bool ends_backward_ = false;
+  std::exception_ptr outer_;  // handled where the backward began
 };
 
 }  // namespace dtensor::fsdp

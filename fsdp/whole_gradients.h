@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "dtensor/base/dtype.h"
-#include "dtensor/mesh/device_mesh.h"
+#include "dtensor/fsdp/reduction.h"
 #include "dtensor/nn/module.h"
 
 namespace dtensor::fsdp {
 
 class WholeGradients {
  public:
-  WholeGradients(std::vector<nn::Parameter> parameters, MeshSlice dims);
+  explicit WholeGradients(std::vector<nn::Parameter> parameters);
 
   // Adds in the dtype of the wire, so that what several microbatches bring is rounded once.
   void add(size_t index, const DTensor& grad, DType wire);
@@ -26,11 +26,10 @@ class WholeGradients {
   // Takes it off the parameter again, where it still stands there; else it is dropped.
   void take_back(size_t index);
 
-  // Cuts gradients as their parameters are, all in one call; they stay Partial on other mesh dims
-  // where they are. In the parameters' dtype. They are no longer held.
-  std::vector<DTensor> reduce(std::span<const size_t> indices);
-  // Those that deferred backwards have left: reduces them onto their parameters.
-  void flush();
+  // To be reduced; no longer held.
+  std::vector<WholeGradient> take(std::span<const size_t> indices);
+  // Those that deferred backwards have left.
+  std::vector<WholeGradient> take_deferred();
 
  private:
   struct Held {
@@ -38,10 +37,8 @@ class WholeGradients {
     DTensor shown;   // what stands on the parameter for it
     DTensor before;  // what stood there before
   };
-  std::vector<DTensor> move(std::span<const size_t> indices, std::span<const Layout> to);
 
   std::vector<nn::Parameter> parameters_;
-  MeshSlice dims_;
   std::vector<Held> held_;
 };
 

@@ -2,12 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "dtensor/fsdp/fully_shard.h"
+#include "dtensor/fsdp/trace.h"
+#include "dtensor/nn/deferred_init.h"
 #include "dtensor/ops/ops.h"
 #include "dtensor/tests/support/models.h"
 #include "dtensor/tests/support/run_ranks.h"
+#include "dtensor/tests/support/values.h"
 
 namespace dtensor {
 namespace {
@@ -26,6 +31,27 @@ void accumulate_gradients(nn::Module& net, const std::vector<DTensor>& microbatc
   }
 }
 
+std::unique_ptr<testing::Stack> sharded_from_the_start(const DeviceMesh& mesh) {
+  std::unique_ptr<testing::Stack> net;
+  {
+    const nn::DeferredInit deferred;  // parameters have shapes, and no memory
+    net = std::make_unique<testing::Stack>(testing::Stack::Sizes{.width = 4, .blocks = 2});
+  }
+  for (auto& block : net->blocks) fsdp::fully_shard(*block, mesh["dp"]);
+  fsdp::fully_shard(*net, mesh["dp"]);
+  nn::materialize(*net);     // this rank's shards
+  nn::init_normal(*net, 1);  // the bits of a model that was not deferred; or checkpoint::load
+  return net;
+}
+
+std::string trace_of_a_step(nn::Module& net, const DTensor& x) {
+  auto& trace = Context::current().slot<fsdp::Trace>();
+  trace.recording = true;
+  DTensor loss = mean(net(x));
+  loss.backward();
+  return to_text(trace);  // or to_perfetto(trace, rank)
+}
+
 TEST(FsdpDocs, RunAsPrinted) {
   testing::run_ranks(2, [](comm::Comm& world) {
     const DeviceMesh mesh(world, {{"dp", 2}});
@@ -36,6 +62,12 @@ TEST(FsdpDocs, RunAsPrinted) {
     accumulate_gradients(net, {x, x});
     EXPECT_EQ(net.head.weight.value().grad().layout().placement(0), Shard(0));
     EXPECT_EQ(fsdp::stats().live_groups, 0);
+    const auto described = sharded_from_the_start(mesh);
+    testing::Stack plain({.width = 4, .blocks = 2});
+    nn::init_normal(plain, 1);
+    EXPECT_EQ(testing::parameter_values(*described), testing::parameter_values(plain));
+    const DTensor y = testing::rows(testing::random({4, 4}, 1), mesh, {"dp"});
+    EXPECT_NE(trace_of_a_step(*described, y).find("reduce    blocks.1"), std::string::npos);
   });
 }
 

@@ -6,6 +6,7 @@
 #include "dtensor/ops/ops.h"
 #include "dtensor/optim/adamw.h"
 #include "dtensor/optim/clip_grad_norm.h"
+#include "dtensor/optim/grad_scaler.h"
 #include "dtensor/tensor/distribute.h"
 #include "dtensor/tests/support/run_ranks.h"
 
@@ -21,6 +22,17 @@ double train_step(nn::Module& net, optim::Optimizer& optimizer, const DTensor& x
   return norm;
 }
 
+bool scaled_step(nn::Module& net, optim::Optimizer& optimizer, optim::GradScaler& scaler,
+                 const DTensor& x) {
+  DTensor loss = scaler.scale(mean(net(x)));
+  loss.backward();
+  scaler.unscale(net.parameters());
+  optim::clip_grad_norm(net.parameters(), 1.0);
+  const bool stepped = scaler.step(optimizer);
+  optimizer.zero_grad();
+  return stepped;
+}
+
 TEST(OptimDocs, RunAsPrinted) {
   testing::run_ranks(2, [](comm::Comm& world) {
     const DeviceMesh mesh(world, {{"dp", 2}});
@@ -30,6 +42,9 @@ TEST(OptimDocs, RunAsPrinted) {
     optim::AdamW optimizer(net.parameters(), {.lr = 0.1});
     EXPECT_GT(train_step(net, optimizer, randn({4, 3}, mesh)), 0.0);
     EXPECT_EQ(optimizer.steps(), 1);
+    optim::GradScaler scaler;
+    EXPECT_TRUE(scaled_step(net, optimizer, scaler, randn({4, 3}, mesh)));
+    EXPECT_EQ(optimizer.steps(), 2);
   });
 }
 
