@@ -141,28 +141,51 @@ class Rendezvous {
     std::vector<std::optional<Participant>> found(static_cast<size_t>(me_.size));
     auto pause = std::chrono::milliseconds(1);
     for (;;) {
-      std::vector<int> absent;
-      for (int r = 0; r < me_.size; ++r) {
-        auto& slot = found[static_cast<size_t>(r)];
-        if (!slot && store_.has(hello_key(r))) {
-          slot = decode(r, me_.generation, store_.get(hello_key(r), deadline_));
-          compare(*slot);
-        }
-        if (!slot) absent.push_back(r);
-      }
+      look_for(found);
+      const std::vector<int> absent = absent_of(found);
       if (absent.empty()) break;
-      refuse_if_over();
-      if (deadline_.expired()) {
-        fail(CommErrorKind::kTimeout, absent.front(),
-             fmt::format("of {} ranks, rank {} did not come to the rendezvous (generation {})",
-                         me_.size, fmt::join(absent, ", "), me_.generation));
-      }
+      if (deadline_.expired()) fail_without(absent, "");
       std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline_.left()));
       pause = std::min(pause * 2, std::chrono::milliseconds(20));
     }
     std::vector<Participant> out;
     for (auto& p : found) out.push_back(std::move(*p));
     return out;
+  }
+
+  void look_for(std::vector<std::optional<Participant>>& found) {
+    try {
+      for (int r = 0; r < me_.size; ++r) {
+        auto& slot = found[static_cast<size_t>(r)];
+        if (slot || !store_.has(hello_key(r))) continue;
+        slot = decode(r, me_.generation, store_.get(hello_key(r), deadline_));
+        compare(*slot);
+      }
+      if (!absent_of(found).empty()) refuse_if_over();
+    } catch (const CommError&) {
+      throw;
+    } catch (const ArgumentError&) {
+      throw;
+    } catch (const Error& e) {
+      // Who serves the store may have come to its deadline a moment before this rank.
+      const std::vector<int> absent = absent_of(found);
+      if (absent.empty()) throw;
+      fail_without(absent, fmt::format("; then {}", e.what()));
+    }
+  }
+
+  static std::vector<int> absent_of(const std::vector<std::optional<Participant>>& found) {
+    std::vector<int> absent;
+    for (size_t r = 0; r < found.size(); ++r) {
+      if (!found[r]) absent.push_back(static_cast<int>(r));
+    }
+    return absent;
+  }
+
+  [[noreturn]] void fail_without(const std::vector<int>& absent, const std::string& more) const {
+    fail(CommErrorKind::kTimeout, absent.front(),
+         fmt::format("of {} ranks, rank {} did not come to the rendezvous (generation {}){}",
+                     me_.size, fmt::join(absent, ", "), me_.generation, more));
   }
 
   void compare(const Participant& other) const {

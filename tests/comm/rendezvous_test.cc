@@ -4,12 +4,16 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "dtensor/base/error.h"
 #include "dtensor/comm/comm_error.h"
+#include "dtensor/comm/store.h"
 
 namespace dtensor::comm {
 namespace {
@@ -93,6 +97,30 @@ TEST(Rendezvous, ARankThatNeverComesIsNamedByTheDeadline) {
     EXPECT_EQ(o.error->fields().culprit, 2);
     EXPECT_FALSE(o.error->fields().proved);
   }
+}
+
+// As when the rank that serves it has come to its deadline a moment before.
+class StoreThatEnds : public Store {
+ public:
+  explicit StoreThatEnds(int after) : left_(after) {}
+  void set(std::string_view key, std::string_view value) override { inner_->set(key, value); }
+  std::string get(std::string_view key, Deadline deadline) override {
+    return inner_->get(key, deadline);
+  }
+  bool has(std::string_view key) override {
+    if (--left_ < 0) throw Error("the store is gone");
+    return inner_->has(key);
+  }
+
+ private:
+  const std::shared_ptr<Store> inner_ = make_memory_store();
+  int left_;
+};
+
+TEST(Rendezvous, AStoreThatEndsDoesNotHideWhoWasAbsent) {
+  StoreThatEnds store(20);
+  expect_error(meet_all(store, {participant(1, 2)})[0], CommErrorKind::kTimeout,
+               {"rank 0 did not come", "the store is gone"});
 }
 
 // Paddle#37951

@@ -1,6 +1,7 @@
 // One rank of the failure suite: does what the scenario of its seed says and prints what became of
 // it, a line each.
 //   faulty_rank seed SEED DIRECTORY       one rank of the world gets into trouble
+//   faulty_rank seed cut DIRECTORY        the test cuts a rank off
 //   faulty_rank mismatch KIND DIRECTORY   one rank makes other calls than the rest
 
 #include <dirent.h>
@@ -232,9 +233,27 @@ int run_mismatch(const std::string& kind) {
   return 0;
 }
 
+// Calls until the test cuts this rank off from others.
+int run_until_cut() {
+  auto world = comm::from_environment();
+  say("joined");
+  OperationRun run(*world, 0, 1000);
+  for (int64_t round = 0;; ++round) {
+    try {
+      run.issue(round).wait();
+      if (const std::string wrong = run.check(round); !wrong.empty()) say("WRONG " + wrong);
+    } catch (const CommError& e) {
+      report(e);
+      return 0;
+    }
+    if (round == 5) say("some rounds are over");
+  }
+}
+
 int run(const std::vector<std::string>& args) {
   comm::register_all();
   try {
+    if (args[0] == "seed" && args[1] == "cut") return run_until_cut();
     if (args[0] == "seed") return run_seed(std::stoi(args[1]), args[2]);
     return run_mismatch(args[1]);
   } catch (const std::exception& e) {
