@@ -73,6 +73,19 @@ std::optional<Place> find_place(const Get& get) {
   return found;
 }
 
+// Variables that only a rank of a larger world needs: without a rank they are half of something,
+// and a world of one would train alone.
+void refuse_rest_of_a_launch(const Get& get) {
+  for (const char* name : {"DTENSOR_STORE", "DTENSOR_LOCAL_RANK", "LOCAL_RANK", "MASTER_ADDR",
+                           "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"}) {
+    if (get(name) == nullptr) continue;
+    throw ArgumentError(fmt::format(
+        "{} is set, and nothing says which rank this is: set DTENSOR_RANK and DTENSOR_WORLD_SIZE "
+        "(or start it by a launcher), or unset {}",
+        name, name));
+  }
+}
+
 bool is_true(const char* value) {
   if (value == nullptr) return false;
   const std::string_view v = value;
@@ -110,7 +123,10 @@ Environment read_environment(const Get& get) {
         e.interface, e.address));
   }
   const auto place = find_place(get);
-  if (!place) return e;
+  if (!place) {
+    refuse_rest_of_a_launch(get);
+    return e;
+  }
   e.launched = true;
   e.rank = place->rank;
   e.size = place->size;

@@ -25,8 +25,8 @@ struct Environment {
 // OMPI_COMM_WORLD_RANK/OMPI_COMM_WORLD_SIZE, PMI_RANK/PMI_SIZE. The store is DTENSOR_STORE, else
 // MASTER_ADDR with MASTER_PORT, plus one where torchrun's agent serves its own store there
 // (TORCHELASTIC_USE_AGENT_STORE). The generation is TORCHELASTIC_RESTART_COUNT.
-// Half of a pair, a value that cannot be, Slurm and MPI in disagreement, or both of
-// DTENSOR_INTERFACE and DTENSOR_ADDRESS: ArgumentError naming the variables. `get` reads a
+// Half of a pair, a store without a rank, a value that cannot be, Slurm and MPI in disagreement, or
+// both of DTENSOR_INTERFACE and DTENSOR_ADDRESS: ArgumentError naming the variables. `get` reads a
 // variable, nullptr where it is not set.
 Environment read_environment(const std::function<const char*(const char*)>& get);
 

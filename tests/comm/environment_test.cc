@@ -111,6 +111,14 @@ TEST(Environment, HalfOfAPairIsRefused) {
                  {"MASTER_ADDR", "MASTER_PORT"});
 }
 
+// A rank that does not know it must not train alone.
+TEST(Environment, TheRestOfALaunchWithoutARankIsRefused) {
+  expect_refused({{"DTENSOR_STORE", "file:/tmp/x"}}, {"DTENSOR_STORE", "DTENSOR_RANK"});
+  expect_refused({{"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}, {"MASTER_ADDR", "DTENSOR_RANK"});
+  expect_refused({{"LOCAL_RANK", "0"}}, {"LOCAL_RANK"});
+  EXPECT_FALSE(read({{"DTENSOR_COMM", "gloo"}}).launched);
+}
+
 TEST(Environment, ImpossibleValuesAreRefused) {
   expect_refused({{"RANK", "4"}, {"WORLD_SIZE", "4"}}, {"RANK=4", "WORLD_SIZE=4"});
   expect_refused({{"RANK", "-1"}, {"WORLD_SIZE", "4"}}, {"RANK"});
