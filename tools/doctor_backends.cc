@@ -125,6 +125,11 @@ std::vector<Check> check_backends(const std::string& program) {
     }
     check.wanted = true;
     known.scheme == "local" ? check_threads(check) : check_processes(check, program);
+    // What stands for a backend whose library was missing when this was built says so itself.
+    if (!check.works && check.why.find("is not in this build") != std::string::npos) {
+      check.wanted = false;
+      check.fix = known.get;
+    }
   }
   return out;
 }
