@@ -4,11 +4,13 @@
 
 #include <barrier>
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "dtensor/comm/comm.h"
 #include "dtensor/comm/comm_error.h"
+#include "dtensor/comm/trace.h"
 #include "dtensor/tests/support/run_ranks.h"
 
 namespace dtensor::testing {
@@ -41,7 +43,12 @@ std::string why(comm::Comm& comm) {
   return "all well";
 }
 
+void save_trace(const comm::Comm& comm) { comm::write_trace(comm.trace(), "traces"); }
+
+std::string scrape(const comm::Comm& comm) { return comm.metrics(); }
+
 TEST(CommDocs, TheBlocksDoWhatThePageSays) {
+  std::filesystem::current_path(::testing::TempDir());
   std::barrier every_rank_is_here(3);  // an abort may overtake the barrier of a Comm
   run_ranks(3, [&](comm::Comm& comm) {
     std::vector<float> gradient = {static_cast<float>(comm.rank()), 6};
@@ -52,6 +59,9 @@ TEST(CommDocs, TheBlocksDoWhatThePageSays) {
     const std::vector<int64_t> mine(static_cast<size_t>(counts[static_cast<size_t>(comm.rank())]),
                                     comm.rank());
     EXPECT_EQ(gather_lines(comm, mine, counts), (std::vector<int64_t>{0, 0, 2}));
+
+    save_trace(comm);
+    EXPECT_NE(scrape(comm).find("dtensor_comm_calls_total"), std::string::npos);
 
     EXPECT_EQ(why(comm), "all well");
     every_rank_is_here.arrive_and_wait();
