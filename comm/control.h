@@ -23,6 +23,9 @@ struct Verdict {
   int culprit = -1;  // rank of the world
   bool proved = false;
   std::string detail = {};
+  // Its accuser lost its connection to the culprit, or hears nothing from it; others may know
+  // better.
+  bool unheard = false;
 };
 
 // Where a rank is on a Comm: the call it is in or last made, and the hash of all its calls so far.

@@ -29,6 +29,8 @@ using internal::Fd;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
+// How long an accusation is doubted by who still hears the accused.
+constexpr milliseconds kDoubt{300};
 constexpr milliseconds kFarewell{500};  // for the last words when a Control goes
 
 // One other rank.
@@ -55,6 +57,13 @@ struct Proposal {
   std::vector<int> members;
   Verdict verdict;
   int coordinator = 0;
+};
+
+// A proposal or a decision that is doubted.
+struct Doubted {
+  int from = -1;
+  ControlMessage message;
+  Clock::time_point until;
 };
 
 // What this rank answers on the Comms that it has or had.
@@ -187,10 +196,13 @@ class SocketControl : public Control {
   void handle(int from, ControlMessage message);
   void lose(Peer& p, bool proved, const std::string& detail);
   void take_proposals();
+  void weigh_doubted(Clock::time_point now);
   void look_for_silence(Clock::time_point now);
   void flush();
   void say_goodbye();
   // With mutex_ held.
+  bool is_doubtful(const Verdict& verdict, Clock::time_point now);
+  void take_verdict(int from, const ControlMessage& message);
   void send(int to, const ControlMessage& message);
   void decide(uint64_t comm, std::span<const int> members, const Verdict& verdict, int except);
 
@@ -203,6 +215,7 @@ class SocketControl : public Control {
   std::atomic<bool> stop_{false};
   bool news_ = false;  // of the thread: a verdict or a loss to tell of
   Clock::time_point next_ping_;
+  std::vector<Doubted> doubted_;  // of the thread
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -300,6 +313,7 @@ void SocketControl::loop() {
     }
     last = now;
     read_all(now);
+    weigh_doubted(now);
     // Only now, so that a verdict that waited in a socket comes before what this rank believes.
     take_proposals();
     look_for_silence(now);
@@ -319,7 +333,8 @@ void SocketControl::wait_for_events() {
       polled.push_back({p.fd.get(), static_cast<short>(events), 0});  // -1 is passed over
     }
   }
-  poll(polled.data(), polled.size(), static_cast<int>(tick_.count()));
+  const milliseconds wait = doubted_.empty() ? tick_ : milliseconds(10);
+  poll(polled.data(), polled.size(), static_cast<int>(wait.count()));
   eventfd_t ignored = 0;
   eventfd_read(wake_.get(), &ignored);
 }
@@ -391,16 +406,49 @@ void SocketControl::handle(int from, ControlMessage m) {
       peer(from).left = true;
       return;
     }
-    case ControlKind::kPropose: {
-      const std::lock_guard lock(mutex_);
-      const auto it = verdicts_.find(m.comm);
-      if (it == verdicts_.end()) return decide(m.comm, m.members, m.verdict, -1);
-      return send(from, {ControlKind::kDecide, 0, m.comm, {}, m.members, it->second});
-    }
+    case ControlKind::kPropose:
     case ControlKind::kDecide: {
       const std::lock_guard lock(mutex_);
-      if (!verdicts_.contains(m.comm)) decide(m.comm, m.members, m.verdict, from);
-      return;
+      const auto now = Clock::now();
+      if (!verdicts_.contains(m.comm) && is_doubtful(m.verdict, now)) {
+        doubted_.push_back({from, std::move(m), now + kDoubt});
+        return;
+      }
+      return take_verdict(from, m);
+    }
+  }
+}
+
+// Pings come several times in half the limit: who was heard in that time lives.
+bool SocketControl::is_doubtful(const Verdict& verdict, Clock::time_point now) {
+  const int r = verdict.culprit;
+  return verdict.unheard && r >= 0 && r < size() && r != rank_ && peer(r).living() &&
+         now - peer(r).heard < liveness_ / 2;
+}
+
+void SocketControl::take_verdict(int from, const ControlMessage& m) {
+  const auto it = verdicts_.find(m.comm);
+  if (it == verdicts_.end()) {
+    decide(m.comm, m.members, m.verdict, m.kind == ControlKind::kDecide ? from : -1);
+  } else if (m.kind == ControlKind::kPropose) {
+    send(from, {ControlKind::kDecide, 0, m.comm, {}, m.members, it->second});
+  }
+}
+
+void SocketControl::weigh_doubted(Clock::time_point now) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Doubted> doubted = std::exchange(doubted_, {});
+  for (Doubted& d : doubted) {
+    const auto& accuser = peer(d.from).loss;
+    if (verdicts_.contains(d.message.comm) || !is_doubtful(d.message.verdict, now)) {
+      take_verdict(d.from, d.message);
+    } else if (accuser && accuser->proved) {
+      continue;  // it was the one that was cut off
+    } else if (now >= d.until) {
+      d.message.verdict.proved = false;
+      take_verdict(d.from, d.message);
+    } else {
+      doubted_.push_back(std::move(d));
     }
   }
 }

@@ -84,6 +84,7 @@ void put_verdict(Writer& w, const ControlMessage& m) {
   w.put(static_cast<uint8_t>(m.verdict.kind));
   w.put(static_cast<int32_t>(m.verdict.culprit));
   w.put(static_cast<uint8_t>(m.verdict.proved));
+  w.put(static_cast<uint8_t>(m.verdict.unheard));
   w.put_text(m.verdict.detail);
 }
 
@@ -96,6 +97,7 @@ void get_verdict(Reader& r, ControlMessage& m) {
   m.verdict.kind = static_cast<CommErrorKind>(kind);
   m.verdict.culprit = r.get<int32_t>();
   m.verdict.proved = r.get_bool();
+  m.verdict.unheard = r.get_bool();
   m.verdict.detail = r.get_text();
 }
 

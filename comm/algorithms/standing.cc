@@ -190,7 +190,7 @@ void Standing::look() {
   }
   for (const int member : setting_.members) {
     if (const auto loss = setting_.control->lost(member)) {
-      conclude({CommErrorKind::kPeerLost, member, loss->proved, loss->detail});
+      conclude({CommErrorKind::kPeerLost, member, loss->proved, loss->detail, true});
       return;
     }
   }

@@ -227,6 +227,44 @@ TEST(ControlSockets, AVerdictIsFoundWithoutTheLowestMember) {
   EXPECT_EQ(c[1]->settle(3, all_of(4), stopped, kLong).detail, "other");
 }
 
+// Rank 2 loses its connection to rank 0, says so to the others, and then is gone itself: they heard
+// rank 0 all the time, and do not believe it.
+TEST(ControlSockets, WhoIsCutOffIsNotBelieved) {
+  Connections mesh = connect(4);
+  std::vector<std::shared_ptr<Control>> c;
+  for (int r = 0; r < 4; ++r) {
+    if (r != 2) c.push_back(make_control_sockets(std::move(mesh[r]), {r, seconds(30)}));
+  }
+  const Verdict wrong{CommErrorKind::kPeerLost, 0, true, "connection closed", true};
+  const std::string proposal =
+      internal::encode({internal::ControlKind::kPropose, 0, kComm, {}, {0, 1, 2, 3}, wrong});
+  std::vector<std::unique_ptr<Events>> events;
+  for (const auto& control : c) events.push_back(std::make_unique<Events>(*control));
+  internal::write_all(mesh[2][1], proposal, {});
+  mesh[2].clear();
+  for (size_t i = 0; i < c.size(); ++i) {
+    EXPECT_TRUE(events[i]->wait_for([&] { return c[i]->lost(2).has_value(); }));
+  }
+  const Verdict right{CommErrorKind::kPeerLost, 2, true, "gone", true};
+  for (const auto& control : c) {
+    EXPECT_EQ(control->settle(kComm, all_of(4), right, kLong).culprit, 2);
+  }
+}
+
+// And where it stays, its word counts in the end, as a suspicion.
+TEST(ControlSockets, AnAccusationIsDoubtedByWhoHearsTheAccusedAndThenASuspicion) {
+  const auto c = controls(3);
+  const Verdict accusation{CommErrorKind::kPeerLost, 1, true, "connection closed", true};
+  const Verdict stands = c[2]->settle(kComm, all_of(3), accusation, kLong);
+  EXPECT_EQ(stands.culprit, 1);
+  EXPECT_FALSE(stands.proved);
+  for (const auto& control : c) {
+    Events events(*control);
+    EXPECT_TRUE(events.wait_for([&] { return control->verdict(kComm).has_value(); }));
+    EXPECT_EQ(control->verdict(kComm)->culprit, 1);
+  }
+}
+
 // A rank that leaves because of a verdict is not taken for the culprit.
 TEST(ControlSockets, AVerdictComesBeforeTheEndOfItsSender) {
   for (int i = 0; i < 20; ++i) {
