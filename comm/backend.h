@@ -11,6 +11,7 @@
 
 #include "dtensor/comm/call.h"
 #include "dtensor/comm/capabilities.h"
+#include "dtensor/comm/memory.h"
 #include "dtensor/comm/types.h"
 
 namespace dtensor::comm {
@@ -29,6 +30,8 @@ class Backend {
   // Called at most once, from any thread, when this Comm ends by an error, also while no call is
   // under way; says why. A backend that cannot tell does nothing.
   virtual void on_end(std::function<void(std::string_view why)>) {}
+  // See Comm::allocate. Thread-safe.
+  virtual Memory allocate(int64_t bytes) { return Memory::of_heap(bytes); }
   virtual const Capabilities& capabilities() const = 0;
   virtual Counters counters() const = 0;
   // What ranks agreed on at rendezvous: the time of its start and a random part; and the restart

@@ -18,6 +18,9 @@ struct Capabilities {
   bool fixed_order = true;             // the same bits on every run
   // kNone for a reduction that has no meaning (an average of integers, a sum of bool).
   std::function<Support(OpKind, DType, ReduceOp, DeviceType)> support;
+  // What a call of so many bytes in all (of the larger of its buffers) uses, for people. May be
+  // empty.
+  std::function<std::string(OpKind, int64_t bytes)> algorithm;
 };
 
 // What every backend over a Transport does: all dtypes on the CPU, all reductions that have a

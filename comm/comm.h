@@ -22,6 +22,7 @@
 
 #include "dtensor/comm/capabilities.h"
 #include "dtensor/comm/comm_error.h"
+#include "dtensor/comm/memory.h"
 #include "dtensor/comm/segments.h"
 #include "dtensor/comm/types.h"
 #include "dtensor/comm/work.h"
@@ -90,6 +91,12 @@ class Comm {
   // no message. ArgumentError where this rank is not among them, or where the same (ranks, name)
   // was asked for before.
   std::unique_ptr<Comm> group(std::span<const int> ranks, std::string_view name);
+
+  // Memory that this backend moves fastest: where ranks are processes of one host, they read it in
+  // place. Any buffer may lie in it, on any rank, or not; results do not depend on it. Not
+  // initialised; aligned to 64 bytes. It may outlive the Comm. From any thread. Error where memory
+  // is out. A process forked from this one shares it: what one writes there, both see.
+  Memory allocate(int64_t bytes);
 
   // Ends this Comm on every rank: pending and later calls throw CommError (Aborted) with this
   // reason. Returns at once; from any thread.

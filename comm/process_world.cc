@@ -14,6 +14,7 @@
 #include "dtensor/comm/greeting.h"
 #include "dtensor/comm/sealed_store.h"
 #include "dtensor/comm/secret.h"
+#include "dtensor/comm/shm/neighbours.h"
 #include "dtensor/comm/socket.h"
 #include "dtensor/comm/tcp_store.h"
 
@@ -23,9 +24,16 @@ namespace {
 constexpr std::string_view kFile = "file:";
 constexpr int64_t kLiveness = 10;  // seconds
 constexpr int64_t kDay = 86400;
+constexpr int64_t kMostOneStep = int64_t{1} << 40;
+
+std::string option(const Endpoint& e, const std::string& name, const std::string& otherwise = {}) {
+  const auto it = e.options.find(name);
+  return it == e.options.end() ? otherwise : it->second;
+}
 
 void check_options(const Endpoint& e, const ProcessBackend& backend) {
-  std::vector<std::string> known = {"store", "interface", "address", "liveness"};
+  std::vector<std::string> known = {"store", "interface", "address", "liveness",
+                                    "shm",   "host",      "one_step"};
   known.insert(known.end(), backend.options.begin(), backend.options.end());
   for (const auto& [name, value] : e.options) {
     if (std::ranges::find(known, name) != known.end()) continue;
@@ -34,11 +42,8 @@ void check_options(const Endpoint& e, const ProcessBackend& backend) {
                     backend.name, name, fmt::join(known, ", ")));
   }
   integer_option(e, "liveness", kLiveness, 1, kDay);
-}
-
-std::string option(const Endpoint& e, const std::string& name) {
-  const auto it = e.options.find(name);
-  return it == e.options.end() ? std::string() : it->second;
+  shm::parse_arena_bytes(option(e, "shm", "on"));
+  integer_option(e, "one_step", 0, 0, kMostOneStep);
 }
 
 std::string store_of(const Endpoint& e) {
@@ -108,6 +113,9 @@ std::unique_ptr<Comm> join(const Endpoint& e, std::shared_ptr<Store> store,
   world.me.generation = e.generation;
   world.me.backend = backend.name;
   world.me.backend_version = backend.version;
+  // What all ranks must have alike.
+  const std::string one_step = option(e, "one_step");
+  if (!one_step.empty()) world.me.backend_version += " one_step=" + one_step;
   world.me.address = address_of(e);
   world.meeting = meet(*world.store, world.me, deadline);
   auto peers = internal::connect_control_mesh(
@@ -116,6 +124,16 @@ std::unique_ptr<Comm> join(const Endpoint& e, std::shared_ptr<Store> store,
   const std::chrono::seconds liveness(integer_option(e, "liveness", kLiveness, 1, kDay));
   auto control = make_control_sockets(std::move(peers), {e.rank, liveness});
   WorldParts parts;
+  parts.neighbours = shm::Neighbours::meet(
+      *world.store, {.rank = e.rank,
+                     .size = e.size,
+                     .host = option(e, "host", world.me.host),
+                     .key_prefix = world.meeting.key_prefix,
+                     .arena_bytes = shm::parse_arena_bytes(option(e, "shm", "on")),
+                     .deadline = deadline});
+  if (!one_step.empty()) {
+    parts.one_step_bytes = integer_option(e, "one_step", 0, 0, kMostOneStep);
+  }
   parts.transport = backend.make_transport(world);
   if (secret) {
     internal::challenge_all(*parts.transport, world.meeting.run_id, *secret, deadline);

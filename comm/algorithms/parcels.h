@@ -4,13 +4,42 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <span>
 #include <vector>
 
-#include "dtensor/comm/algorithms/session.h"
+#include "dtensor/comm/hash.h"
 #include "dtensor/comm/segments.h"
 #include "dtensor/comm/types.h"
 
 namespace dtensor::comm {
+
+// Contiguous memory; a sender's is only read.
+struct Piece {
+  void* data = nullptr;
+  int64_t count = 0;
+  DType dtype = DType::kFloat32;
+  int64_t bytes() const { return count * size_of(dtype); }
+};
+
+// What goes to, or comes from, one rank: pieces in an order that both know.
+using Parcel = std::vector<Piece>;
+
+inline int64_t bytes_of(std::span<const Piece> pieces) {
+  int64_t bytes = 0;
+  for (const Piece& p : pieces) bytes += p.bytes();
+  return bytes;
+}
+
+// Of counts and dtypes.
+inline uint64_t hash_of(std::span<const Piece> pieces) {
+  uint64_t h = pieces.size();
+  for (const Piece& p : pieces) {
+    h = internal::mix(h, static_cast<uint64_t>(p.count));
+    h = internal::mix(h, static_cast<uint64_t>(p.dtype));
+  }
+  return h;
+}
 
 inline Piece piece(const ConstBuffer& b) { return {const_cast<void*>(b.data), b.count, b.dtype}; }
 
@@ -27,6 +56,10 @@ inline Piece part(const ConstBuffer& b, const Segments& s, int rank) {
 struct Parcels {
   explicit Parcels(int size)
       : send(static_cast<size_t>(size)), receive(static_cast<size_t>(size)) {}
+  void clear() {
+    for (Parcel& p : send) p.clear();
+    for (Parcel& p : receive) p.clear();
+  }
   Parcel& to(int rank) { return send[static_cast<size_t>(rank)]; }
   Parcel& from(int rank) { return receive[static_cast<size_t>(rank)]; }
 

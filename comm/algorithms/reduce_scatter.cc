@@ -12,12 +12,7 @@
 namespace dtensor::comm {
 namespace {
 
-// An all-reduce up to this size sends everything to everybody, in one step; a larger one is a
-// reduce-scatter and an all-gather.
-constexpr int64_t kOneStepBytes = 16 * 1024;
-// A reduce-scatter up to this size, of all its buffers, is one step, too; a larger one goes through
-// a few chunks of memory that stay in the cache.
-constexpr int64_t kOneChunkBytes = 128 * 1024;
+// A reduce-scatter that is not one step goes through a few chunks of memory that stay in the cache.
 constexpr int64_t kChunkBytes = 128 * 1024;
 constexpr size_t kSlots = 2;  // chunks under way: one arrives while one is reduced
 
@@ -188,7 +183,7 @@ void all_reduce_one_step(Session& s, const Call& call) {
 }  // namespace
 
 void reduce_scatter(Session& s, const Call& call) {
-  if (bytes_of(call) <= kOneChunkBytes) {
+  if (bytes_of(call) <= s.choice().reduce_scatter_one_step_bytes) {
     reduce_scatter_one_step(s, call);
   } else {
     reduce_scatter_in_chunks(s, call);
@@ -196,8 +191,9 @@ void reduce_scatter(Session& s, const Call& call) {
 }
 
 void all_reduce(Session& s, const Call& call) {
-  if (s.size() <= 2 || call.in[0].size_bytes() <= kOneStepBytes)
+  if (call.in[0].size_bytes() <= s.choice().all_reduce_one_step_bytes) {
     return all_reduce_one_step(s, call);
+  }
   const Segments segments = Segments::even(call.in[0].count, s.size());
   const Piece mine = part(call.out[0], segments, s.rank());
   Call scatter = call;

@@ -21,21 +21,6 @@ uint64_t tag_of(uint64_t comm, Channel channel) {
   return internal::mix(comm, static_cast<uint64_t>(channel));
 }
 
-int64_t bytes_of(std::span<const Piece> pieces) {
-  int64_t bytes = 0;
-  for (const Piece& p : pieces) bytes += p.bytes();
-  return bytes;
-}
-
-uint64_t hash_of(std::span<const Piece> pieces) {
-  uint64_t h = pieces.size();
-  for (const Piece& p : pieces) {
-    h = internal::mix(h, static_cast<uint64_t>(p.count));
-    h = internal::mix(h, static_cast<uint64_t>(p.dtype));
-  }
-  return h;
-}
-
 bool fits_frame(std::span<const Piece> pieces) {
   return bytes_of(pieces) <= static_cast<int64_t>(sizeof(Frame::data));
 }

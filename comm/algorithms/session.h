@@ -11,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/comm/algorithms/choice.h"
 #include "dtensor/comm/algorithms/frame.h"
+#include "dtensor/comm/algorithms/parcels.h"
 #include "dtensor/comm/algorithms/standing.h"
 #include "dtensor/comm/call.h"
 #include "dtensor/comm/transport.h"
@@ -22,6 +24,7 @@ namespace dtensor::comm {
 struct Link {
   std::shared_ptr<Transport> transport;
   std::shared_ptr<Standing> standing;
+  Choice choice;
   std::shared_ptr<Link> parent;  // of a group: its bytes count there, too
   std::atomic<int64_t> calls{0};
   std::atomic<int64_t> payload_bytes{0};
@@ -29,17 +32,6 @@ struct Link {
 
   void count(int64_t payload, int64_t wire);
 };
-
-// Contiguous memory; a sender's is only read.
-struct Piece {
-  void* data = nullptr;
-  int64_t count = 0;
-  DType dtype = DType::kFloat32;
-  int64_t bytes() const { return count * size_of(dtype); }
-};
-
-// What goes to, or comes from, one rank: pieces in an order that both know.
-using Parcel = std::vector<Piece>;
 
 // Ranks of a Comm make different calls.
 class CallsDiffer : public Error {
@@ -58,6 +50,7 @@ class Session {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  const Choice& choice() const { return link_.choice; }
 
   // The first step of every call: agrees on it with all ranks, and moves `send[p]` to rank p and
   // `receive[p]` from rank p (this rank's own parcel is copied). No rank returns before all ranks

@@ -9,24 +9,21 @@
 #include <vector>
 
 #include "dtensor/base/error.h"
+#include "dtensor/comm/algorithms/choice.h"
 #include "dtensor/comm/algorithms/collectives.h"
 #include "dtensor/comm/algorithms/session.h"
 #include "dtensor/comm/algorithms/standing.h"
 #include "dtensor/comm/hash.h"
+#include "dtensor/comm/shm/host_comm.h"
 
 namespace dtensor::comm {
 namespace {
 
 // What all Comms of one rank share. The Watch goes first: it uses the rest.
 struct World {
-  explicit World(WorldParts given) : parts(std::move(given)), watch(parts.control) {
-    capabilities.backend = parts.backend;
-    capabilities.version = parts.version;
-    capabilities.support = transport_support;
-  }
+  explicit World(WorldParts given) : parts(std::move(given)), watch(parts.control) {}
 
   WorldParts parts;
-  Capabilities capabilities;
   Watch watch;
 };
 
@@ -54,13 +51,25 @@ class TransportBackend : public Backend {
                                                      .control = parts.control,
                                                      .stall = parts.stall,
                                                      .answer = parts.answer});
+    const std::vector<int>& all = link_->standing->setting().members;
+    if (parts.neighbours && size_ > 1 && size_ <= shm::kMostRanks && parts.neighbours->have(all)) {
+      on_host_ = std::make_unique<shm::HostComm>(parts.neighbours, id, rank, all);
+    }
+    const Path path = on_host_ ? Path::kHost : Path::kTransport;
+    link_->choice = choose(path, size_, parts.one_step_bytes);
+    capabilities_.backend = parts.backend;
+    capabilities_.version = parts.version;
+    capabilities_.support = transport_support;
+    capabilities_.algorithm = [path, choice = link_->choice](OpKind op, int64_t bytes) {
+      return std::string(algorithm_of(op, bytes, path, choice));
+    };
     served_ = parts.control->serve(id, [standing = link_->standing] { return standing->where(); });
     world_->watch.add(link_->standing);
   }
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  const Capabilities& capabilities() const override { return world_->capabilities; }
+  const Capabilities& capabilities() const override { return capabilities_; }
   const std::string& run_id() const override { return world_->parts.run_id; }
   int64_t generation() const override { return world_->parts.generation; }
 
@@ -79,7 +88,7 @@ class TransportBackend : public Backend {
                        v.proved ? "proved" : "suspected", v.detail));
     });
   }
-
+  Memory allocate(int64_t bytes) override;
   void run(const Call& call) override;
   std::shared_ptr<Backend> group(std::span<const int> ranks, std::string_view name) override;
 
@@ -90,7 +99,9 @@ class TransportBackend : public Backend {
   const uint64_t id_;
   const int rank_;
   const int size_;
+  Capabilities capabilities_;
   std::shared_ptr<Link> link_;
+  std::unique_ptr<shm::HostComm> on_host_;  // nullptr where the transport moves the data
   std::shared_ptr<void> served_;
   std::mutex mutex_;
   std::set<uint64_t> groups_;  // guarded by mutex_; ids that group() has given
@@ -111,7 +122,9 @@ void TransportBackend::run(const Call& call) {
   try {
     standing.enter(call);
     for (Link* link = link_.get(); link != nullptr; link = link->parent.get()) ++link->calls;
-    {
+    if (on_host_) {
+      on_host_->run(*link_, call);
+    } else {
       Session session(*link_, call);
       run_collective(session, call);
     }
@@ -121,6 +134,16 @@ void TransportBackend::run(const Call& call) {
   } catch (const CallsDiffer& e) {
     fail(standing.conclude_mismatch(e.peer, e.what()));
   }
+}
+
+Memory TransportBackend::allocate(int64_t bytes) {
+  if (!world_->parts.neighbours || bytes <= 0) return Memory::of_heap(bytes);
+  std::shared_ptr<shm::Arena> arena = world_->parts.neighbours->arena();
+  void* data = arena->allocate(bytes, shm::Arena::Pages::kNow);
+  if (data == nullptr) return Memory::of_heap(bytes);
+  return {std::shared_ptr<void>(
+              data, [arena = std::move(arena), bytes](void* p) { arena->deallocate(p, bytes); }),
+          bytes};
 }
 
 std::shared_ptr<Backend> TransportBackend::group(std::span<const int> ranks,

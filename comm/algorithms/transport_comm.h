@@ -6,10 +6,12 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "dtensor/comm/backend.h"
 #include "dtensor/comm/control.h"
+#include "dtensor/comm/shm/neighbours.h"
 #include "dtensor/comm/transport.h"
 
 namespace dtensor::comm {
@@ -21,6 +23,10 @@ struct WorldParts {
   std::string version;  // of the library beneath
   std::string run_id;   // agreed at rendezvous, equal on all ranks
   int64_t generation = 0;
+  // The ranks of this host, where they share memory: Comms of them alone do not use the transport.
+  std::shared_ptr<shm::Neighbours> neighbours = {};
+  // Replaces the size in the table of choice.h up to which all-reduces take one step.
+  std::optional<int64_t> one_step_bytes = {};
   // A wait longer than this asks the others where they are, again and again.
   std::chrono::milliseconds stall{500};
   // How long they may take to answer, and to agree on a verdict.

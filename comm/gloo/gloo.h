@@ -5,8 +5,9 @@
 //
 // Options: store (file:PATH or host:port), interface (eth0) or address (numeric, to bind; without
 // either the address from which the store's host is reached, 127.0.0.1 with a file store), liveness
-// (seconds of silence after which a rank is lost, 10), max_message (bytes, 1048576), generation,
-// timeout (seconds, of the rendezvous).
+// (seconds of silence after which a rank is lost, 10), max_message (bytes, 1048576), shm (on, off,
+// or the most bytes that Comm::allocate gives a rank), host (a name for this machine: ranks with
+// one name share memory), generation, timeout (seconds, of the rendezvous).
 
 #pragma once
 

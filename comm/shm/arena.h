@@ -1,0 +1,71 @@
+// Arena: memory of one rank that the other processes of its host map. It is an anonymous file
+// (memfd) without a name anywhere: the kernel frees it with the last process that has it, however
+// these end. It is large and sparse: only pages that are used cost memory.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "dtensor/comm/socket.h"
+
+namespace dtensor::comm::shm {
+
+inline constexpr int64_t kPageBytes = 4096;
+
+// A mapping of a file; `fd` is kept where it is to be passed on. Unmapped when it goes.
+class Mapping {
+ public:
+  enum class Access : uint8_t { kRead, kReadWrite };
+  Mapping() = default;
+  // Error where the system refuses.
+  Mapping(const internal::Fd& fd, int64_t bytes, Access access);
+  ~Mapping();
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+
+  std::byte* data() const { return data_; }
+  int64_t size_bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// Thread-safe. Lives at least as long as the memory taken from it.
+class Arena {
+ public:
+  enum class Pages : uint8_t {
+    kNow,    // taken from the system at once: memory that is out shows here, not on first use
+    kOnUse,  // sparse
+  };
+
+  // `bytes` is the most that can be taken from it. Error where the system refuses.
+  explicit Arena(int64_t bytes);
+
+  const internal::Fd& fd() const { return fd_; }
+  std::byte* base() const { return mapping_.data(); }
+  int64_t size_bytes() const { return mapping_.size_bytes(); }
+
+  // Whole pages, all bits zero; nullptr where there is no room, or memory is out.
+  void* allocate(int64_t bytes, Pages pages);
+  // The pages go back to the system.
+  void deallocate(void* data, int64_t bytes) noexcept;
+  // Where [data, data + bytes) lies in it, -1 where it does not.
+  int64_t offset_of(const void* data, int64_t bytes) const;
+
+ private:
+  void give_back(int64_t offset, int64_t bytes);  // to free_, joined with its neighbours
+
+  internal::Fd fd_;
+  Mapping mapping_;
+  std::mutex mutex_;
+  std::map<int64_t, int64_t> free_;  // guarded by mutex_: offset to bytes
+};
+
+}  // namespace dtensor::comm::shm

@@ -1,0 +1,187 @@
+// Who shares memory with whom, and what is left of it.
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dtensor/base/error.h"
+#include "dtensor/comm/shm/handing_over.h"
+#include "dtensor/comm/shm/neighbours.h"
+#include "dtensor/tests/comm/gloo_world.h"
+#include "dtensor/tests/support/run_ranks.h"
+
+namespace dtensor::testing {
+namespace {
+
+using comm::Buffer;
+using comm::Comm;
+using comm::ConstBuffer;
+using comm::Memory;
+using comm::OpKind;
+using comm::ReduceOp;
+using Options = std::map<std::string, std::string>;
+
+const Options kShared = {{"shm", "1073741824"}};
+
+bool shares(const Comm& comm) {
+  return comm.capabilities().algorithm(OpKind::kAllReduce, 1).find("shm") != std::string::npos;
+}
+
+void expect_sums(Comm& comm, int64_t count) {
+  const Memory x = comm.allocate(4 * count);
+  std::fill_n(x.as<float>(), count, static_cast<float>(comm.rank() + 1));
+  const Buffer b = x.buffer(count, DType::kFloat32);
+  comm.all_reduce(b, b, ReduceOp::kSum).wait();
+  const auto want = static_cast<float>(comm.size() * (comm.size() + 1) / 2);
+  for (int64_t i = 0; i < count; ++i) ASSERT_EQ(x.as<float>()[i], want) << i;
+}
+
+// What processes have open under /dev/shm shows here; memory without a name does not.
+std::vector<std::string> named_memory() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    if (entry.path().filename().string().find("dtensor") != std::string::npos) {
+      names.push_back(entry.path());
+    }
+  }
+  return names;
+}
+
+TEST(SharedMemory, IsUsedByRanksOfOneHostAndHasNoName) {
+  run_ranks(gloo_world(3, kShared), [](Comm& comm) {
+    EXPECT_TRUE(shares(comm));
+    expect_sums(comm, 300'000);
+    EXPECT_EQ(named_memory(), std::vector<std::string>());
+  });
+}
+
+TEST(SharedMemory, IsTurnedOffByOneRankForTheWholeHost) {
+  run_ranks(gloo_world(3, {}, {kShared, {{"shm", "off"}}, kShared}), [](Comm& comm) {
+    EXPECT_FALSE(shares(comm));
+    expect_sums(comm, 300'000);
+  });
+}
+
+// Two hosts of two ranks, and one of one: the world goes over the network, groups within a host do
+// not.
+TEST(SharedMemory, IsUsedWithinEachOfSeveralHosts) {
+  const Options a = {{"host", "a"}};
+  const Options b = {{"host", "b"}};
+  const Options c = {{"host", "c"}};
+  run_ranks(gloo_world(5, kShared, {a, b, a, c, b}), [](Comm& comm) {
+    EXPECT_FALSE(shares(comm));
+    expect_sums(comm, 100'000);
+    const std::vector<std::vector<int>> hosts = {{0, 2}, {4, 1}, {0, 2}, {3}, {4, 1}};
+    const auto host = comm.group(hosts[static_cast<size_t>(comm.rank())], "host");
+    EXPECT_EQ(shares(*host), host->size() == 2);
+    expect_sums(*host, 100'000);
+    comm.barrier().wait();
+  });
+}
+
+TEST(SharedMemory, OptionsAreReadBeforeAnybodyIsWaitedFor) {
+  EXPECT_THROW(gloo_world(2, {{"shm", "maybe"}}), ArgumentError);
+  EXPECT_THROW(gloo_world(2, {{"shm", "12"}}), ArgumentError);
+}
+
+TEST(SharedMemory, OutlivesItsComm) {
+  std::vector<Memory> kept(2);
+  run_ranks(gloo_world(2, kShared), [&](Comm& comm) {
+    Memory m = comm.allocate(1 << 20);
+    std::memset(m.data(), comm.rank() + 1, 1 << 20);
+    kept[static_cast<size_t>(comm.rank())] = m;
+    comm.barrier().wait();
+  });
+  for (int r = 0; r < 2; ++r) {
+    EXPECT_EQ(kept[static_cast<size_t>(r)].as<char>()[(1 << 20) - 1], r + 1);
+  }
+}
+
+TEST(SharedMemory, FallsBackToTheHeapWhereTheLimitIsReached) {
+  run_ranks(gloo_world(2, {{"shm", "1048576"}}), [](Comm& comm) {
+    // More than the limit and what the Comms themselves have.
+    constexpr int64_t kCount = (int64_t{3} << 30) / 8;
+    const Memory m = comm.allocate(8 * kCount);
+    ASSERT_NE(m.data(), nullptr);
+    m.as<double>()[kCount - 1] = comm.rank();
+    const Buffer last{m.as<double>() + kCount - 1, 1, DType::kFloat64};
+    comm.all_reduce(last, last, ReduceOp::kSum).wait();
+    EXPECT_EQ(m.as<double>()[kCount - 1], 1);
+  });
+}
+
+TEST(SharedMemory, BuffersAreCheckedAgainstTheirMemory) {
+  run_ranks(gloo_world(1, kShared), [](Comm& comm) {
+    const Memory m = comm.allocate(100);
+    EXPECT_EQ(m.buffer(25, DType::kFloat32).count, 25);
+    EXPECT_THROW(m.buffer(26, DType::kFloat32), ArgumentError);
+    EXPECT_THROW(comm.allocate(-1), ArgumentError);
+    EXPECT_NE(comm.allocate(0).data(), nullptr);
+  });
+}
+
+// More groups than there would be room for if those that ended did not make way.
+TEST(SharedMemory, OfComsThatEndedIsUsedAgain) {
+  run_ranks(gloo_world(2, {{"shm", "4096"}}), [](Comm& comm) {
+    for (int k = 0; k < 1500; ++k) {
+      const auto group = comm.group(std::vector<int>{0, 1}, std::to_string(k));
+      float x = 1;
+      group->all_reduce({&x, 1, DType::kFloat32}, {&x, 1, DType::kFloat32}, ReduceOp::kSum).wait();
+      ASSERT_EQ(x, 2);
+    }
+  });
+}
+
+// A stranger who knows a socket's name and says something else, or nothing, gets nothing.
+TEST(SharedMemory, IsNotGivenToStrangers) {
+  using comm::internal::Fd;
+  comm::shm::HandOver one;
+  comm::shm::HandOver two;
+  const comm::shm::Arena arena(comm::shm::kPageBytes);
+  std::vector<Fd> strangers;
+  for (const std::string& greeting :
+       {std::string(), std::string("dtensor-0"), std::string(200, 'x')}) {
+    Fd& fd = strangers.emplace_back(socket(AF_UNIX, SOCK_SEQPACKET, 0));
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, one.name().data(), one.name().size());
+    const auto size =
+        static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + one.name().size());
+    ASSERT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+    if (!greeting.empty()) {
+      ASSERT_GT(send(fd.get(), greeting.data(), greeting.size(), 0), 0);
+    }
+  }
+  const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+  std::vector<Fd> given;
+  std::thread other([&] { given = two.swap(arena.fd(), {one.name()}, deadline); });
+  const std::vector<Fd> got = one.swap(arena.fd(), {two.name()}, deadline);
+  other.join();
+  EXPECT_EQ(got.size(), 1U);
+  EXPECT_EQ(given.size(), 1U);
+  for (size_t k = 1; k < strangers.size(); ++k) {
+    char byte = 0;
+    EXPECT_LE(recv(strangers[k].get(), &byte, 1, 0), 0);  // closed, without a descriptor
+  }
+}
+
+TEST(SharedMemory, ARankThatDoesNotComeIsAnErrorByTheDeadline) {
+  comm::shm::HandOver one;
+  comm::shm::HandOver silent;
+  const comm::shm::Arena arena(comm::shm::kPageBytes);
+  EXPECT_THROW(
+      one.swap(arena.fd(), {silent.name()}, Deadline::after(std::chrono::milliseconds(50))), Error);
+}
+
+}  // namespace
+}  // namespace dtensor::testing
