@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dtensor/tools/checkpoint.h"
+#include "dtensor/tools/comm_bench.h"
 #include "dtensor/tools/comm_trace.h"
 #include "dtensor/tools/command.h"
 #include "dtensor/tools/doctor.h"
@@ -33,6 +34,11 @@ constexpr std::array kCommands = {
     Command{
         "checkpoint", "ls | verify | merge | reshard | import | export | diff PATH ... [--json]",
         "what a checkpoint holds, whether it is whole, and what it becomes", checkpoint_command},
+    Command{"comm-bench",
+            "[--comm URL] [--ops all_reduce,all_gather] [--bytes 1k:64m] [--memory heap] [--json]\n"
+            "          [--tune]",
+            "latency and bus bandwidth of a backend, between the ranks of `dtensor run`",
+            comm_bench_command},
     Command{"comm-trace", "PATH ... [--json]",
             "who waits for whom, from the traces of DTENSOR_TRACE_DIR", comm_trace_command},
     Command{"run", "-n 4 [--comm gloo] -- PROGRAM ARGS", "starts a program as local ranks",
