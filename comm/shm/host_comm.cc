@@ -1,12 +1,12 @@
 #include "dtensor/comm/shm/host_comm.h"
 
 #include <algorithm>
-#include <cstring>
 #include <thread>
 #include <utility>
 
 #include "dtensor/comm/algorithms/frame.h"
 #include "dtensor/comm/hash.h"
+#include "dtensor/comm/shm/copy.h"
 
 namespace dtensor::comm::shm {
 namespace {
@@ -51,15 +51,11 @@ class Stuck : public Transfer {
   std::atomic<bool> interrupted_{false};
 };
 
-void copy_bytes(void* to, const void* from, int64_t bytes) {
-  std::memcpy(to, from, static_cast<size_t>(bytes));
-}
-
-void copy_own(const Parcel& from, const Parcel& to) {
+void copy_own(const Parcel& from, const Parcel& to, Copy kind) {
   internal_check(from.size() == to.size(), "a rank's own parcels do not pair up");
   for (size_t i = 0; i < from.size(); ++i) {
     if (from[i].count == 0 || from[i].data == to[i].data) continue;
-    copy_bytes(to[i].data, from[i].data, from[i].bytes());
+    copy_bytes(to[i].data, from[i].data, from[i].bytes(), kind);
   }
 }
 
@@ -93,7 +89,8 @@ void HostComm::run(Link& link, const Call& call) {
       const auto me = static_cast<size_t>(rank_);
       const bool to_all = plan_.offer == Plan::Offer::kToAll;
       if (!to_all || !plan_.parcels.receive[me].empty()) {
-        copy_own(to_all ? plan_.to_all : plan_.parcels.send[me], plan_.parcels.receive[me]);
+        copy_own(to_all ? plan_.to_all : plan_.parcels.send[me], plan_.parcels.receive[me],
+                 plan_.copy);
       }
     }
     for (int r = 0; r < size_; ++r) {

@@ -1,17 +1,13 @@
 // How a HostComm moves the data of a call, once all ranks are known to be in it.
 
 #include <algorithm>
-#include <cstring>
 
 #include "dtensor/comm/algorithms/reduction.h"
+#include "dtensor/comm/shm/copy.h"
 #include "dtensor/comm/shm/host_comm.h"
 
 namespace dtensor::comm::shm {
 namespace {
-
-void copy_bytes(void* to, const void* from, int64_t bytes) {
-  std::memcpy(to, from, static_cast<size_t>(bytes));
-}
 
 std::byte* in_piece(const Parcel& parcel, size_t piece, int64_t offset) {
   return static_cast<std::byte*>(parcel[piece].data) + offset;
@@ -167,7 +163,7 @@ bool HostComm::take(int r) {
   if (p.takes.done() || !has_next(r)) return false;
   p.takes.next([&](size_t piece, int64_t offset, int64_t bytes, int64_t at) {
     copy_bytes(in_piece(plan_.parcels.from(r), piece, offset),
-               source_of(r, piece, offset, bytes, at), bytes);
+               source_of(r, piece, offset, bytes, at), bytes, plan_.copy);
   });
   consume(r);
   return true;
@@ -187,14 +183,14 @@ bool HostComm::take_second(int r) {
       const std::byte* data =
           neighbours_->at(members_[static_cast<size_t>(r)], p.said->second_place + offset, bytes);
       internal_check(data != nullptr, "a rank announced memory outside its arena");
-      copy_bytes(in_piece(parcel, piece, offset), data, bytes);
+      copy_bytes(in_piece(parcel, piece, offset), data, bytes, plan_.copy);
     });
     return true;
   }
   if (p.slot->published_all.value.load(std::memory_order_acquire) <= p.consumed_all) return false;
   const std::byte* lane = p.slot->lane_to_all(size_, p.consumed_all);
   p.takes_second.next([&](size_t piece, int64_t offset, int64_t bytes, int64_t at) {
-    copy_bytes(in_piece(parcel, piece, offset), lane + at, bytes);
+    copy_bytes(in_piece(parcel, piece, offset), lane + at, bytes, plan_.copy);
   });
   mine_.consumed_all[static_cast<size_t>(r)].value.store(++p.consumed_all,
                                                          std::memory_order_release);

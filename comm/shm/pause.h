@@ -29,7 +29,7 @@ class Pause {
   }
 
  private:
-  static constexpr int kSpins = 2000;
+  static constexpr int kSpins = 300;
   static constexpr int kYields = 20'000;
   static constexpr std::chrono::microseconds kSleep{100};
 

@@ -63,6 +63,9 @@ void all_reduce(const Call& call, int rank, int size, bool one_step, Plan& plan)
   plan.gathers = true;
 }
 
+// Where the ranks of a host copy more than this together, it does not stay in their caches.
+constexpr int64_t kStreamedBytes = int64_t{64} << 20;
+
 int64_t aligned_bytes(const Parcel& parcel) {
   int64_t bytes = 0;
   for (const Piece& p : parcel) bytes += aligned(p.bytes());
@@ -70,6 +73,10 @@ int64_t aligned_bytes(const Parcel& parcel) {
 }
 
 void sum_up(int rank, int size, bool all_reduces, Plan& plan) {
+  int64_t copied = 0;
+  for (const Parcel& p : plan.parcels.receive) copied += bytes_of(p);
+  for (const Parcel& p : plan.second.receive) copied += bytes_of(p);
+  plan.copy = copied >= kStreamedBytes / size ? Copy::kStreamed : Copy::kCached;
   int64_t payload = 0;
   if (plan.offer == Plan::Offer::kToAll) {
     plan.offered_bytes = aligned_bytes(plan.to_all);

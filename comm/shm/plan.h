@@ -7,6 +7,7 @@
 
 #include "dtensor/comm/algorithms/parcels.h"
 #include "dtensor/comm/call.h"
+#include "dtensor/comm/shm/copy.h"
 
 namespace dtensor::comm::shm {
 
@@ -31,6 +32,7 @@ struct Plan {
   // Are counts compared between each two ranks, since the others do not know them?
   bool compares_pairs = false;
   int64_t offered_bytes = 0;  // to all ranks, aligned; of a reduction the same on every rank
+  Copy copy = Copy::kCached;  // into this rank's buffers
   int64_t payload_bytes = 0;  // what the operation has to send from this rank
 };
 

@@ -65,6 +65,26 @@ TEST(SharedMemory, IsUsedByRanksOfOneHostAndHasNoName) {
   });
 }
 
+// More than the caches hold goes past them; to places that are not aligned, too.
+TEST(SharedMemory, GathersMoreThanTheCachesHold) {
+  run_ranks(gloo_world(2, kShared), [](Comm& comm) {
+    const std::vector<int64_t> counts = {20'000'003, 25'000'006};
+    const comm::Segments segments(counts);
+    const int64_t mine = segments.count(comm.rank());
+    const Memory in = comm.allocate(mine);
+    const Memory out = comm.allocate(segments.total());
+    const auto value = [](int r, int64_t i) { return static_cast<int8_t>((i * 5 + r) % 127); };
+    for (int64_t i = 0; i < mine; ++i) in.as<int8_t>()[i] = value(comm.rank(), i);
+    comm.all_gather_v(in.buffer(mine, DType::kInt8), out.buffer(segments.total(), DType::kInt8),
+                      segments)
+        .wait();
+    for (int r = 0; r < 2; ++r) {
+      const int8_t* got = out.as<int8_t>() + segments.offset(r);
+      for (int64_t i = 0; i < segments.count(r); ++i) ASSERT_EQ(got[i], value(r, i)) << r << i;
+    }
+  });
+}
+
 TEST(SharedMemory, IsTurnedOffByOneRankForTheWholeHost) {
   run_ranks(gloo_world(3, {}, {kShared, {{"shm", "off"}}, kShared}), [](Comm& comm) {
     EXPECT_FALSE(shares(comm));
