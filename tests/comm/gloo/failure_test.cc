@@ -101,6 +101,11 @@ class Failure : public ::testing::Test {
 // torchft#164, mlx#4060, gloo#520, pytorch#67742; pytorch#135712: dead is dead.
 TEST_F(Failure, ARankKilledInAnAllReduceIsNamedByAll) { kill_in_all_reduce(kVictim); }
 
+TEST_F(Failure, ARankKilledInAnAllReduceOverTcpIsNamedByAll) {
+  url = "gloo://?shm=off";
+  kill_in_all_reduce(kVictim);
+}
+
 // The same of the rank that serves the store.
 TEST_F(Failure, TheRankThatServesTheStoreIsNamedByAll) {
   {

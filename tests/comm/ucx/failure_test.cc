@@ -55,7 +55,7 @@ class UcxFailure : public ::testing::TestWithParam<std::string> {
     options.environment = {{"DTENSOR_RANK", std::to_string(rank)},
                            {"DTENSOR_WORLD_SIZE", std::to_string(kSize)},
                            {"DTENSOR_STORE", "file:" + directory + "/store"},
-                           {"DTENSOR_COMM", "ucx://?tls=" + GetParam() + more}};
+                           {"DTENSOR_COMM", "ucx://?shm=off&tls=" + GetParam() + more}};
     options.bound = kBound;
     return std::make_unique<Subprocess>(
         std::vector<std::string>{std::string(std::getenv("TEST_SRCDIR")) + "/" +

@@ -27,7 +27,8 @@ TEST_P(UcxProcesses, FormAWorldAndCompute) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, UcxProcesses,
                          testing::Combine(testing::Values(1, 2, 3, 4, 7),
-                                          testing::Values("ucx", "ucx://?tls=tcp")));
+                                          testing::Values("ucx", "ucx://?shm=off",
+                                                          "ucx://?tls=tcp&shm=off")));
 
 }  // namespace
 }  // namespace dtensor::comm

@@ -26,6 +26,7 @@ std::vector<std::unique_ptr<comm::Comm>> world_of(int size, const std::string& t
         e.rank = r;
         e.size = size;
         e.options["tls"] = tls;
+        e.options["shm"] = "off";
         e.options["max_message"] = max_message;
         world[static_cast<size_t>(r)] = comm::ucx::connect(e, store);
       } catch (...) {
