@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -13,9 +14,8 @@ namespace dtensor::fsdp {
 
 class GatherLane {
  public:
-  // The one of this mesh in this Context; made where there is none, without a message. All ranks of
-  // the mesh ask in the same order.
-  static std::shared_ptr<const GatherLane> of(const DeviceMesh& mesh);
+  // Without a message. All ranks of the mesh make theirs in the same order.
+  explicit GatherLane(const DeviceMesh& mesh);
   // Every rank of this one's group over `dims` of the mesh says that it has made the same gathers:
   // returns when all have; CommError (Mismatch) naming the gather that another waits in.
   void agree(std::span<const int> dims, std::string_view what) const;
@@ -23,9 +23,6 @@ class GatherLane {
   const DeviceMesh& mesh() const { return gathers_; }
 
  private:
-  GatherLane(const DeviceMesh& mesh, int64_t number);
-
-  DeviceMesh of_;
   std::unique_ptr<comm::Comm> root_;  // outlives gathers_
   DeviceMesh gathers_;
 };

@@ -32,7 +32,6 @@ Group::Group(nn::Module& module, MeshSlice dims, std::vector<nn::Parameter> para
              const Options& options)
     : module_(module),
       dims_(std::move(dims)),
-      lane_(GatherLane::of(dims_.mesh)),
       parameters_(std::move(parameters)),
       gradients_(parameters_),
       options_(options),
@@ -44,6 +43,11 @@ std::shared_ptr<Group> Group::root() {
     if (Group* above = group_of(*m)) found = above;
   }
   return found->shared_from_this();
+}
+
+const std::shared_ptr<const GatherLane>& Group::lane() {
+  if (lane_ == nullptr) lane_ = std::make_shared<const GatherLane>(dims_.mesh);
+  return lane_;
 }
 
 Group::Settled Group::settled(const Group& root) const {
@@ -59,7 +63,7 @@ Group::Settled Group::settled(const Group& root) const {
           .reshard_over = either(options_.reshard_over, top.reshard_over)};
 }
 
-std::shared_ptr<Gathered> Group::new_gathered(const Settled& options, bool is_root) {
+std::shared_ptr<Gathered> Group::new_gathered(const Settled& options, Group& root) const {
   const std::vector<Placement> whole(dims_.dims.size(), Replicate());
   std::vector<Member> members;
   for (const nn::Parameter& p : parameters_) {
@@ -76,9 +80,9 @@ std::shared_ptr<Gathered> Group::new_gathered(const Settled& options, bool is_ro
     }
     members.push_back(std::move(member));
   }
-  const bool counted = options.reshards && !is_root;
+  const bool counted = options.reshards && &root != this;
   auto gathered = std::make_shared<Gathered>(
-      std::move(members), lane_, counted ? Gathered::Counted::kYes : Gathered::Counted::kNo);
+      std::move(members), root.lane(), counted ? Gathered::Counted::kYes : Gathered::Counted::kNo);
   if (is_tracing()) gathered->name = module_.full_name();
   return gathered;
 }
@@ -91,7 +95,7 @@ std::shared_ptr<Pass> Group::new_pass() {
     pass->gathered = staying_;
   } else {
     staying_ = nullptr;
-    pass->gathered = new_gathered(options, top.get() == this);
+    pass->gathered = new_gathered(options, *top);
     if (options.stays) staying_ = pass->gathered;
   }
   pass->group = shared_from_this();
@@ -108,15 +112,15 @@ DTensor Group::gathered_tensor(const Pass& pass, size_t index) const {
   return make(pass.gathered->tensor(index), member.dtype, member.gathered, dims_.mesh);
 }
 
-std::vector<Channel> Group::channels(const Group& root) const {
+std::vector<Channel> Group::channels(Group& root) const {
   const bool gathers = std::ranges::any_of(parameters_, [&](const nn::Parameter& p) {
     return std::ranges::any_of(dims_.dims,
                                [&](int m) { return p.value().layout().placement(m).is_shard(); });
   });
   if (!gathers) return {};
-  std::vector<Channel> channels{{lane_, dims_.dims}};
+  std::vector<Channel> channels{{root.lane(), dims_.dims}};
   const std::optional<MeshSlice> over = settled(root).reshard_over;
-  if (over) channels.push_back({lane_, over->dims});
+  if (over) channels.push_back({root.lane(), over->dims});
   return channels;
 }
 

@@ -44,11 +44,13 @@ class Group : public ScheduledGroup, public std::enable_shared_from_this<Group> 
   };
   // The group of the topmost module above that is fully sharded; this one where there is none.
   std::shared_ptr<Group> root();
+  // Of a root: what its groups are gathered on.
+  const std::shared_ptr<const GatherLane>& lane();
   Settled settled(const Group& root) const;
   // Over what it gathers; nothing where it never does.
-  std::vector<Channel> channels(const Group& root) const;
+  std::vector<Channel> channels(Group& root) const;
   void begin_forward();
-  std::shared_ptr<Gathered> new_gathered(const Settled& options, bool is_root);
+  std::shared_ptr<Gathered> new_gathered(const Settled& options, Group& root) const;
   DTensor gathered_tensor(const Pass& pass, size_t index) const;
   void record_gather(const std::shared_ptr<Pass>& pass);
   nn::Inputs watch_inputs(const std::shared_ptr<Pass>& pass, const nn::Inputs& inputs);
@@ -61,13 +63,14 @@ class Group : public ScheduledGroup, public std::enable_shared_from_this<Group> 
   // Used in forward only: a graph may outlive the module.
   nn::Module& module_;
   MeshSlice dims_;
-  std::shared_ptr<const GatherLane> lane_;
   std::vector<nn::Parameter> parameters_;
   WholeGradients gradients_;
   Options options_;
-  std::shared_ptr<Pass> running_;       // between the hooks before and after forward
-  std::shared_ptr<Schedule> schedule_;  // of the groups whose root this is
-  std::shared_ptr<Gathered> staying_;   // under Zero::kState: until the parameters are written
+  std::shared_ptr<Pass> running_;  // between the hooks before and after forward
+  // Of the groups whose root this is.
+  std::shared_ptr<Schedule> schedule_;
+  std::shared_ptr<const GatherLane> lane_;  // null until a group is gathered
+  std::shared_ptr<Gathered> staying_;       // under Zero::kState: until the parameters are written
 };
 
 // The Group of a module; null where it is not fully sharded.
