@@ -264,8 +264,9 @@ std::vector<std::optional<Position>> SocketControl::ask(uint64_t comm, std::span
 
 int SocketControl::coordinator_of(std::span<const int> members, const Verdict& proposal,
                                   const std::vector<int>& silent) {
-  const bool accuses =
-      proposal.kind == CommErrorKind::kPeerLost || proposal.kind == CommErrorKind::kTimeout;
+  // Of two that blame each other for a connection, and are both heard, the lower one decides.
+  const bool accuses = proposal.kind == CommErrorKind::kTimeout ||
+                       (proposal.kind == CommErrorKind::kPeerLost && proposal.unheard);
   int best = rank_;
   for (const int r : members) {
     const bool fit = r == rank_ || (peer(r).living() && !(accuses && r == proposal.culprit) &&

@@ -13,6 +13,7 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "dtensor/base/error.h"
@@ -199,6 +200,30 @@ TEST(ControlSockets, OneVerdictStandsOnAllRanks) {
     const Verdict late{CommErrorKind::kAborted, 3, true, "late"};
     EXPECT_EQ(c[3]->settle(comm, all_of(kSize), late, kLong).detail, verdicts[0].detail);
   }
+}
+
+// A data connection between two ranks breaks: each blames the other, and both are heard. The lower
+// one decides, also about itself; here it has decided that it was the other.
+TEST(ControlSockets, OfTwoWhoBlameEachOtherTheLowerOneDecides) {
+  Connections mesh = connect(2);
+  const auto c = make_control_sockets(std::move(mesh[1]), {1, seconds(30)});
+  const Verdict decided{CommErrorKind::kPeerLost, 1, false, "connection reset"};
+  std::thread lower([&] {
+    std::string in;
+    for (bool asked = false; !asked;) {
+      char byte = 0;
+      internal::read_all(mesh[0][1], &byte, 1, Deadline::after(kLong));
+      in += byte;
+      const auto m = internal::take_message(in);
+      asked = m && m->kind == internal::ControlKind::kPropose;
+    }
+    internal::write_all(
+        mesh[0][1],
+        internal::encode({internal::ControlKind::kDecide, 0, kComm, {}, {0, 1}, decided}), {});
+  });
+  const Verdict mine{CommErrorKind::kPeerLost, 0, false, "connection reset"};
+  EXPECT_EQ(c->settle(kComm, all_of(2), mine, kLong).culprit, 1);
+  lower.join();
 }
 
 TEST(ControlSockets, AVerdictReachesMembersThatDidNotAskAndNobodyElse) {

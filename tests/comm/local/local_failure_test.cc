@@ -325,6 +325,31 @@ TEST(LocalFailure, AbortIsBoundedAndFromAnyThread) {
   });
 }
 
+// A rank that answers, and never makes the call: shutdown waits for its deadline, and a Comm that
+// is destroyed with a call under way for ten seconds, no longer.
+TEST(LocalFailure, ShutdownAndTheDestructorAreBounded) {
+  for (const bool shuts_down : {true, false}) {
+    Gate gone(1);
+    run_ranks(2, [&](Comm& comm) {
+      const auto group = comm.group(std::vector<int>{0, 1}, "group");
+      if (comm.rank() == 1) return gone.wait();
+      if (shuts_down) {
+        const auto f =
+            failure_of([&] { group->shutdown(Deadline::after(std::chrono::milliseconds(100))); });
+        EXPECT_EQ(f.kind, CommErrorKind::kTimeout);
+        EXPECT_EQ(f.culprit, 1);
+      } else {
+        auto other = comm.group(std::vector<int>{0, 1}, "other");
+        std::vector<float> x(100, 1);
+        const comm::Work work = other->all_reduce(view(std::as_const(x)), view(x), ReduceOp::kSum);
+        other.reset();
+        EXPECT_TRUE(work.ready());
+      }
+      gone.come();
+    });
+  }
+}
+
 // A test that goes wrong on one rank ends on all, with the first failure.
 TEST(LocalFailure, RunRanksGivesTheFirstException) {
   try {
