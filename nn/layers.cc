@@ -12,8 +12,18 @@ void Linear::tie_weight(const Parameter& other) {
   weight = other;
 }
 
+void Linear::add_low_rank(int64_t rank, double scale) {
+  const Shape& shape = weight.value().shape();
+  lora_a = add_parameter("lora_a", {rank, shape[1]}, {1, weight.unit(1)});
+  lora_b = add_parameter("lora_b", {shape[0], rank}, {weight.unit(0), 1});
+  low_rank_scale_ = scale;
+}
+
 DTensor Linear::forward(const Inputs& inputs) {
-  return linear(inputs[0], weight.use(), bias.defined() ? bias.use() : DTensor());
+  const DTensor& x = inputs[0];
+  const DTensor y = linear(x, weight.use(), bias.defined() ? bias.use() : DTensor());
+  if (!lora_a.defined()) return y;
+  return add(y, mul(linear(linear(x, lora_a.use()), lora_b.use()), low_rank_scale_));
 }
 
 Embedding::Embedding(int64_t rows, int64_t width)

@@ -22,9 +22,16 @@ class Linear : public Module {
   Parameter bias;    // [out], or undefined
   // Shares another module's weight (lm_head and embed_tokens).
   void tie_weight(const Parameter& other);
+  // From now on scale * lora_b (lora_a x) is added to y; lora_b is 0. See dtensor/nn/lora.h.
+  void add_low_rank(int64_t rank, double scale);
+  Parameter lora_a;  // [rank, in], or undefined
+  Parameter lora_b;  // [out, rank]
 
  protected:
   DTensor forward(const Inputs& inputs) override;
+
+ private:
+  double low_rank_scale_ = 0.0;
 };
 
 // ids [...] -> [..., width]

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "dtensor/nn/layers.h"
+#include "dtensor/nn/lora.h"
 #include "dtensor/nn/mixed_precision.h"
 #include "dtensor/nn/module.h"
 #include "dtensor/ops/ops.h"
@@ -45,6 +48,11 @@ DTensor in_bf16(const DTensor& x) {
   return cast(net(x), DType::kFloat32);
 }
 
+std::vector<nn::Parameter> adapters_of(nn::Module& model) {
+  nn::add_lora(model, {.rank = 4, .linears = {"up"}});
+  return nn::trainable_parameters(model);
+}
+
 TEST(NnDocs, RunAsPrinted) {
   const Tensor batch = randn({6, 8}, {}, {}, {.seed = 3}).local_tensor();
   testing::run_ranks(2, [&](comm::Comm& world) {
@@ -54,6 +62,8 @@ TEST(NnDocs, RunAsPrinted) {
     EXPECT_NEAR(data_parallel_loss(batch, mesh), mean(net(DTensor(batch))).item(), 1e-7);
   });
   EXPECT_EQ(in_bf16(DTensor(batch)).dtype(), DType::kFloat32);
+  Mlp base;
+  EXPECT_EQ(adapters_of(base).size(), 2U);
 }
 
 }  // namespace

@@ -1,0 +1,80 @@
+#include "dtensor/nn/lora.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "dtensor/base/error.h"
+#include "dtensor/nn/layers.h"
+#include "dtensor/tests/support/models.h"
+#include "dtensor/tests/support/run_ranks.h"
+#include "dtensor/tests/support/values.h"
+
+namespace dtensor::nn {
+namespace {
+
+using testing::piece;
+using testing::random;
+using testing::Stack;
+
+Stack::Sizes sizes() { return {.width = 4, .hidden = 6, .out = 2, .blocks = 2}; }
+
+TEST(Lora, ChangesNothingAtFirstAndFreezesTheBase) {
+  Stack plain(sizes());
+  Stack net(sizes());
+  init_normal(plain, 1, 0.5);
+  init_normal(net, 1, 0.5);
+  EXPECT_EQ(add_lora(net, {.rank = 3}), 5);
+  const DTensor x(random({3, 4}, 2));
+  EXPECT_EQ(piece(net(x)), piece(plain(x)));
+  DTensor loss = sum(net(x));
+  loss.backward();
+  std::vector<std::string> trained;
+  for (const Parameter& p : trainable_parameters(net)) trained.push_back(p.name());
+  EXPECT_EQ(trained.size(), 10U);
+  for (const auto& [name, p] : net.named_parameters()) {
+    const bool adapter = name.find(".lora_") != std::string::npos;
+    EXPECT_EQ(p.value().requires_grad(), adapter) << name;
+    EXPECT_EQ(p.value().grad().defined(), adapter) << name;
+  }
+}
+
+TEST(Lora, AddsScaleTimesBTimesA) {
+  Linear net(2, 3);
+  add_lora(net, {.rank = 1, .scale = 10.0});
+  net.lora_a.value().replace(DTensor(Tensor::of<float>({1, 2}, {1, 2})));
+  net.lora_b.value().replace(DTensor(Tensor::of<float>({1, 0, -1}, {3, 1})));
+  // W is 0; A x = 3 + 8 = 11.
+  EXPECT_EQ(piece(net(DTensor(Tensor::of<float>({3, 4}, {1, 2})))),
+            (std::vector<float>{110, 0, -110}));
+}
+
+TEST(Lora, ChoosesByTheLastPartOfAName) {
+  Stack net(sizes());
+  EXPECT_EQ(add_lora(net, {.linears = {"up", "head"}}), 3);
+  EXPECT_FALSE(net.blocks[0]->down.lora_a.defined());
+  EXPECT_TRUE(net.blocks[1]->up.lora_a.defined());
+  EXPECT_THROW(add_lora(net, {.linears = {"up"}}), ArgumentError);    // a second time
+  EXPECT_THROW(add_lora(net, {.linears = {"gate"}}), ArgumentError);  // there is none
+  EXPECT_THROW(add_lora(net.blocks[0]->down, {.rank = 0}), ArgumentError);
+  testing::run_ranks(2, [](comm::Comm& world) {
+    const DeviceMesh mesh(world, {{"dp", 2}});
+    Linear wrapped(2, 3);
+    replicate(wrapped, mesh);
+    EXPECT_THROW(add_lora(wrapped), PlacementError);
+  });
+}
+
+// The numbers of A are those of its name: the same in any model that has it.
+TEST(Lora, StartsWithTheSameBitsWhereverItIsAdded) {
+  Stack a(sizes());
+  Stack b(sizes());
+  add_lora(a, {.seed = 4});
+  add_lora(b, {.linears = {"down"}, .seed = 4});
+  EXPECT_EQ(piece(a.blocks[1]->down.lora_a.value()), piece(b.blocks[1]->down.lora_a.value()));
+  EXPECT_NE(piece(a.blocks[1]->down.lora_a.value()), piece(a.blocks[0]->down.lora_a.value()));
+}
+
+}  // namespace
+}  // namespace dtensor::nn
