@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -17,6 +19,24 @@
 #include "dtensor/comm/recorder.h"
 #include "dtensor/tests/comm/values.h"
 #include "dtensor/tests/support/run_ranks.h"
+
+namespace {
+thread_local int64_t mallocs = 0;
+}  // namespace
+
+// The C library's own, counted: operator new comes here, too. Sanitizers bring theirs.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#define DTENSOR_COUNTS_MALLOC 1
+extern "C" {
+void* __libc_malloc(size_t bytes);
+void* malloc(size_t bytes) {
+  ++mallocs;
+  return __libc_malloc(bytes);
+}
+}
+#else
+#define DTENSOR_COUNTS_MALLOC 0
+#endif
 
 namespace dtensor::testing {
 namespace {
@@ -123,6 +143,22 @@ TEST(Trace, TheLast1024CallsAreKept) {
   recorder.start(5);
   recorder.end(5, true);
   EXPECT_EQ(recorder.totals()[static_cast<size_t>(OpKind::kBarrier)].calls, 2980);
+}
+
+TEST(Trace, RecordingACallTakesNoMemory) {
+  if (DTENSOR_COUNTS_MALLOC == 0) GTEST_SKIP() << "malloc is the sanitizer's, or clang's";
+  Recorder recorder((Trace()));
+  Call call = call_of(OpKind::kAllReduce, 0, "a label that is longer than the record has room for");
+  recorder.issue(call, 8);
+  const int64_t before = mallocs;
+  EXPECT_GT(before, 0);
+  for (call.sequence = 1; call.sequence < 3000; ++call.sequence) {
+    recorder.issue(call, 8);
+    recorder.start(call.sequence);
+    recorder.end(call.sequence, false);
+  }
+  EXPECT_EQ(mallocs, before);
+  EXPECT_EQ(recorder.totals()[static_cast<size_t>(OpKind::kAllReduce)].calls, 2999);
 }
 
 TEST(Trace, ComesBackFromItsText) {
