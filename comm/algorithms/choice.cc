@@ -20,6 +20,8 @@ constexpr std::array kTable = {
     Row{Path::kHost, 2, {16 * 1024, 0}},
     Row{Path::kHost, 4, {8 * 1024, 0}},
     Row{Path::kHost, kAnyRanks, {4 * 1024, 0}},
+    // Between two ranks one step sends no more than two.
+    Row{Path::kTransport, 2, {1024 * 1024, 128 * 1024}},
     Row{Path::kTransport, kAnyRanks, {16 * 1024, 128 * 1024}},
 };
 constexpr int64_t kMostOnHost = 16 * 1024;

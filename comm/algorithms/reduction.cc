@@ -58,8 +58,31 @@ void reduce_block(T* out, std::span<const void* const> operands, int64_t begin, 
   for (int64_t i = 0; i < count; ++i) out[begin + i] = static_cast<T>(sum[static_cast<size_t>(i)]);
 }
 
+// Few operands at one time, in registers.
+template <class T, ReduceOp kOp, size_t kOperands>
+void reduce_few(T* out, std::span<const void* const> operands, int64_t count) {
+  std::array<const T*, kOperands> in;
+  for (size_t k = 0; k < kOperands; ++k) in[k] = static_cast<const T*>(operands[k]);
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC ivdep  // although `out` may be an operand, no element depends on another
+#endif
+  for (int64_t i = 0; i < count; ++i) {
+    T sum = in[0][i];
+    for (size_t k = 1; k < kOperands; ++k) sum = combine<kOp>(sum, in[k][i]);
+    if constexpr (kOp == ReduceOp::kAvg && !std::is_integral_v<T>) {
+      sum /= static_cast<T>(kOperands);
+    }
+    out[i] = sum;
+  }
+}
+
 template <class T, ReduceOp kOp>
 void reduce_all(void* out, std::span<const void* const> operands, int64_t count) {
+  if constexpr (!kIs16Bit<T>) {
+    if (operands.size() == 2) return reduce_few<T, kOp, 2>(static_cast<T*>(out), operands, count);
+    if (operands.size() == 3) return reduce_few<T, kOp, 3>(static_cast<T*>(out), operands, count);
+    if (operands.size() == 4) return reduce_few<T, kOp, 4>(static_cast<T*>(out), operands, count);
+  }
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     reduce_block<T, kOp>(static_cast<T*>(out), operands, begin, std::min(kBlock, count - begin));
   }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <barrier>
 #include <chrono>
 #include <filesystem>
@@ -33,6 +34,14 @@ std::vector<int64_t> gather_lines(comm::Comm& comm, const std::vector<int64_t>& 
   return all;
 }
 
+float sum_in_place(comm::Comm& comm, int64_t n) {
+  const comm::Memory memory = comm.allocate(4 * n);  // freed with its last copy, also after the Comm
+  std::fill_n(memory.as<float>(), n, 1.0F);
+  const comm::Buffer x = memory.buffer(n, DType::kFloat32);
+  comm.all_reduce(x, x, comm::ReduceOp::kSum).wait();
+  return memory.as<float>()[n - 1];
+}
+
 std::string why(comm::Comm& comm) {
   try {
     comm.barrier({.deadline = Deadline::after(std::chrono::seconds(5)), .label = "step"}).wait();
@@ -53,6 +62,7 @@ TEST(CommDocs, TheBlocksDoWhatThePageSays) {
   run_ranks(3, [&](comm::Comm& comm) {
     std::vector<float> gradient = {static_cast<float>(comm.rank()), 6};
     average(comm, gradient);
+    EXPECT_EQ(sum_in_place(comm, 1000), 3);
     EXPECT_EQ(gradient, (std::vector<float>{1, 6}));
 
     const std::vector<int64_t> counts = {2, 0, 1};
