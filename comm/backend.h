@@ -21,6 +21,9 @@ class Backend {
   virtual ~Backend() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  // On the thread that makes a call, once its arguments are checked: may take down in `call.issued`
+  // what its stream had before it.
+  virtual void issue(Call&) {}
   // Blocks until the call is complete on this rank. Throws CommError; then nothing is written to
   // the buffers any more. Called by one thread at a time, in the order of sequence.
   virtual void run(const Call& call) = 0;

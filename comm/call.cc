@@ -61,6 +61,14 @@ CallKey key_of(const Call& call) {
     key.count = by_out ? call.out[0].count : call.in[0].count;
     key.counts = static_cast<uint64_t>(key.count);
   }
+  // Ranks whose memory is on different devices would wait for each other in different ways.
+  const Device device = by_out && items > 0           ? call.out[0].device
+                        : items == 0                  ? Device{}
+                        : call.op == OpKind::kScatter ? call.out[0].device
+                                                      : call.in[0].device;
+  if (device.type != DeviceType::kCpu) {
+    key.counts = mix(key.counts, static_cast<uint64_t>(device.type));
+  }
   return key;
 }
 

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "dtensor/base/device.h"
 #include "dtensor/comm/segments.h"
 #include "dtensor/comm/types.h"
 
@@ -38,9 +40,11 @@ struct Call {
   std::vector<Segments> segments;  // one per item; for all_to_all_v: {to, from}
   std::vector<P2P> legs;           // of an exchange
   std::string label;
-  Deadline deadline;     // resolved
-  uint64_t history = 0;  // rolling hash of the calls before this one
-  CallKey key;           // of the fields above
+  Deadline deadline;             // resolved
+  Stream stream;                 // of the device where the buffers are
+  std::shared_ptr<void> issued;  // what a backend took down when the call was made
+  uint64_t history = 0;          // rolling hash of the calls before this one
+  CallKey key;                   // of the fields above
 };
 
 CallKey key_of(const Call& call);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,6 @@ void check_buffer(const Call& call, const ConstBuffer& b, std::string_view name)
     refuse(call, fmt::format("`{}` has {} elements and no memory", name, b.count));
   }
   checked_mul(b.count, size_of(b.dtype));
-  if (b.device.type != DeviceType::kCpu) {
-    refuse(call, fmt::format("`{}` is not on the CPU; copy it there first", name));
-  }
 }
 
 void check_count(const Call& call, const ConstBuffer& b, int64_t want, std::string_view name) {
@@ -195,6 +193,32 @@ void check_legs(const Call& call, int rank, int size) {
   check_overlap(call, intervals);
 }
 
+void check_support(const Call& call, const Capabilities& able) {
+  std::optional<Device> device;
+  const auto check = [&](const ConstBuffer& b, std::string_view name) {
+    const bool cpu = b.device.type == DeviceType::kCpu;
+    if (able.support(OpKind::kBroadcast, b.dtype, call.reduce, b.device.type) == Support::kNone) {
+      refuse(call, cpu ? fmt::format("`{}` is on the CPU, where `{}` moves nothing; use hybrid://",
+                                     name, able.backend)
+                       : fmt::format("`{}` is not on the CPU; copy it there first", name));
+    }
+    if (able.support(call.op, b.dtype, call.reduce, b.device.type) == Support::kNone) {
+      refuse(call, fmt::format("{} of {} has no meaning or is not supported by `{}`; cast first",
+                               name_of(call.reduce), name_of(b.dtype), able.backend));
+    }
+    if (device && *device != b.device) {
+      refuse(call, "buffers are on different devices; a call has one");
+    }
+    device = b.device;
+  };
+  for (const ConstBuffer& b : call.in) check(b, "in");
+  const bool all_have_out = call.op != OpKind::kReduce && call.op != OpKind::kGather;
+  for (const Buffer& b : call.out) {
+    if (all_have_out) check(b, "out");
+  }
+  for (const P2P& leg : call.legs) check(leg.buffer, "leg");
+}
+
 }  // namespace
 
 void check_call(const Call& call, const Backend& backend) {
@@ -203,14 +227,7 @@ void check_call(const Call& call, const Backend& backend) {
   if (call.root < 0 || call.root >= size) {
     refuse(call, fmt::format("root {} is outside 0..{}", call.root, size - 1));
   }
-  for (const ConstBuffer& b : call.in) {
-    if (backend.capabilities().support(call.op, b.dtype, call.reduce, b.device.type) ==
-        Support::kNone) {
-      refuse(call,
-             fmt::format("{} of {} has no meaning or is not supported by `{}`; cast first",
-                         name_of(call.reduce), name_of(b.dtype), backend.capabilities().backend));
-    }
-  }
+  check_support(call, backend.capabilities());
   switch (call.op) {
     case OpKind::kAllReduce:
       return check_reduction(call, true);

@@ -19,6 +19,7 @@ Call new_call(OpKind op, const CallOptions& options) {
   call.op = op;
   call.label = options.label;
   call.deadline = options.deadline;
+  call.stream = options.stream;
   return call;
 }
 
@@ -84,6 +85,7 @@ void Comm::abort(std::string_view reason) noexcept { backend_->abort(reason); }
 Work Comm::submit(Call call) {
   lane_->check_alive();
   internal::check_call(call, *backend_);
+  backend_->issue(call);
   call.deadline = call.deadline.resolved();
   call.sequence = next_++;
   call.history = history_;

@@ -143,6 +143,8 @@ std::unique_ptr<Comm> join(const Endpoint& e, std::shared_ptr<Store> store,
   parts.version = backend.version;
   parts.run_id = world.meeting.run_id;
   parts.generation = e.generation;
+  parts.device = backend.device;
+  parts.takes_cpu = backend.takes_cpu;
   return std::make_unique<Comm>(make_transport_backend(std::move(parts)), "world");
 }
 

@@ -11,6 +11,7 @@
 
 #include "dtensor/base/deadline.h"
 #include "dtensor/comm/comm.h"
+#include "dtensor/comm/device_mover.h"
 #include "dtensor/comm/endpoint.h"
 #include "dtensor/comm/rendezvous.h"
 #include "dtensor/comm/store.h"
@@ -31,6 +32,8 @@ struct ProcessBackend {
   std::string version;               // of the library beneath, and what else must be equal
   std::vector<std::string> options;  // of its URL, besides those that all have
   std::function<std::shared_ptr<Transport>(const JoinedWorld&)> make_transport;
+  std::shared_ptr<DeviceMover> device = {};  // for memory that is not on the CPU
+  bool takes_cpu = true;
 };
 
 // The options that all such backends have: store (file:PATH or host:port), interface or address,

@@ -107,8 +107,14 @@ void Session::begin(std::span<const Parcel> send, std::span<const Parcel> receiv
     finish();
   } else {
     roll_call();
-    move(send, receive);
+    if (moves_) move(send, receive);
   }
+}
+
+void Session::agree(std::span<const Parcel> send, std::span<const Parcel> receive) {
+  moves_ = false;
+  begin(send, receive);
+  moves_ = true;
 }
 
 void Session::move(std::span<const Parcel> send, std::span<const Parcel> receive) {
@@ -136,17 +142,17 @@ void Session::swap_frames(std::span<const Parcel> send, std::span<const Parcel> 
     const int to = (rank_ + step) % size_;
     const auto& pieces = send[static_cast<size_t>(to)];
     send_frame(to, pieces, receive[static_cast<size_t>(to)]);
-    if (!fits_frame(pieces)) post_send(to, pieces);
+    if (moves_ && !fits_frame(pieces)) post_send(to, pieces);
   }
-  copy_own(send, receive);
+  if (moves_) copy_own(send, receive);
   for (size_t i = 0; i < arrivals.size(); ++i) {
     const int from = arrivals[i].peer;
     const auto& pieces = receive[static_cast<size_t>(from)];
     link_.standing->wait(*arrivals[i].transfer, from);
     check_frame(from, send[static_cast<size_t>(from)], pieces, *frames[i]);
-    if (!fits_frame(pieces)) post_receive(from, pieces);
+    if (moves_ && !fits_frame(pieces)) post_receive(from, pieces);
   }
-  for (size_t i = 0; i < arrivals.size(); ++i) {
+  for (size_t i = 0; moves_ && i < arrivals.size(); ++i) {
     const auto& pieces = receive[static_cast<size_t>(arrivals[i].peer)];
     if (fits_frame(pieces)) unpack(frames[i]->data.data(), pieces);
   }
@@ -182,7 +188,7 @@ Header Session::header_for(std::span<const Piece> send, std::span<const Piece> r
 void Session::send_frame(int peer, std::span<const Piece> send, std::span<const Piece> receive) {
   Frame* frame = frames_.emplace_back(std::make_unique<Frame>()).get();
   frame->header = header_for(send, receive);
-  const bool rides = fits_frame(send);
+  const bool rides = moves_ && fits_frame(send);
   if (rides) pack(send, frame->data.data());
   count(rides ? frame->header.sent_bytes : 0, sizeof(Frame));
   pending_.push_back({link_.transport->send(world_rank(peer), tag_of(header_.comm, Channel::kFrame),

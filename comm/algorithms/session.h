@@ -56,6 +56,9 @@ class Session {
   // `receive[p]` from rank p (this rank's own parcel is copied). No rank returns before all ranks
   // have been found to be in the same call. When it returns, all memory of `send` may be written.
   void begin(std::span<const Parcel> send, std::span<const Parcel> receive);
+  // The same for data that something else moves afterwards: all is compared, and no memory of the
+  // parcels is touched.
+  void agree(std::span<const Parcel> send, std::span<const Parcel> receive);
   // Payload is what the operation has to move at least; where an algorithm sends more, for the sake
   // of latency, it says here how much counts of what it sends from now on.
   void set_payload(int64_t bytes);
@@ -94,6 +97,7 @@ class Session {
   const int size_;
   const Header header_;
   bool counts_payload_ = true;
+  bool moves_ = true;                                  // or only compares
   std::vector<std::unique_ptr<Frame>> frames_;         // in flight
   std::vector<std::unique_ptr<std::byte[]>> staging_;  // in flight
   std::vector<Packed> packed_;

@@ -11,6 +11,7 @@
 #include "dtensor/base/error.h"
 #include "dtensor/comm/algorithms/choice.h"
 #include "dtensor/comm/algorithms/collectives.h"
+#include "dtensor/comm/algorithms/device_call.h"
 #include "dtensor/comm/algorithms/session.h"
 #include "dtensor/comm/algorithms/standing.h"
 #include "dtensor/comm/hash.h"
@@ -52,7 +53,9 @@ class TransportBackend : public Backend {
                                                      .stall = parts.stall,
                                                      .answer = parts.answer});
     const std::vector<int>& all = link_->standing->setting().members;
-    if (parts.neighbours && size_ > 1 && size_ <= shm::kMostRanks && parts.neighbours->have(all)) {
+    // Beside a device all calls are agreed on in one way: a rank cannot always tell which is meant.
+    if (parts.neighbours && !parts.device && size_ > 1 && size_ <= shm::kMostRanks &&
+        parts.neighbours->have(all)) {
       on_host_ = std::make_unique<shm::HostComm>(parts.neighbours, id, rank, all);
     }
     const Path path = on_host_ ? Path::kHost : Path::kTransport;
@@ -60,6 +63,7 @@ class TransportBackend : public Backend {
     capabilities_.backend = parts.backend;
     capabilities_.version = parts.version;
     capabilities_.support = transport_support;
+    if (parts.device) add_device(parts);
     capabilities_.algorithm = [path, choice = link_->choice](OpKind op, int64_t bytes) {
       return std::string(algorithm_of(op, bytes, path, choice));
     };
@@ -89,10 +93,18 @@ class TransportBackend : public Backend {
     });
   }
   Memory allocate(int64_t bytes) override;
+
+  void issue(Call& call) override {
+    if (on_device(call)) world_->parts.device->issue(call);
+  }
+
   void run(const Call& call) override;
   std::shared_ptr<Backend> group(std::span<const int> ranks, std::string_view name) override;
 
  private:
+  void add_device(const WorldParts& parts);
+  void run_on_device(Session& session, const Call& call);
+  void wait_for(Transfer& transfer);
   [[noreturn]] void fail(const Verdict& verdict) const;
 
   const std::shared_ptr<World> world_;
@@ -102,6 +114,7 @@ class TransportBackend : public Backend {
   Capabilities capabilities_;
   std::shared_ptr<Link> link_;
   std::unique_ptr<shm::HostComm> on_host_;  // nullptr where the transport moves the data
+  std::unique_ptr<DeviceGroup> device_;     // of the thread that runs calls
   std::shared_ptr<void> served_;
   std::mutex mutex_;
   std::set<uint64_t> groups_;  // guarded by mutex_; ids that group() has given
@@ -117,6 +130,35 @@ void TransportBackend::fail(const Verdict& verdict) const {
                    .detail = verdict.detail});
 }
 
+void TransportBackend::add_device(const WorldParts& parts) {
+  const Capabilities device = parts.device->capabilities();
+  capabilities_.float32_sums_of_16_bit = device.float32_sums_of_16_bit;
+  capabilities_.fixed_order = device.fixed_order;
+  capabilities_.support = [cpu = parts.takes_cpu, device = device.support](
+                              OpKind op, DType dtype, ReduceOp reduce, DeviceType type) {
+    if (type != DeviceType::kCpu) return device(op, dtype, reduce, type);
+    return cpu ? transport_support(op, dtype, reduce, type) : Support::kNone;
+  };
+}
+
+// All ranks are in this call; which rank holds it up, a device does not tell.
+void TransportBackend::wait_for(Transfer& transfer) {
+  link_->standing->wait(transfer, (rank_ + 1) % size_);
+}
+
+void TransportBackend::run_on_device(Session& session, const Call& call) {
+  if (device_ == nullptr) {
+    DeviceMover& mover = *world_->parts.device;
+    std::string identity(kIdentityBytes, '\0');
+    if (rank_ == 0) identity = mover.new_identity();
+    device_ = mover.group(from_rank_0(session, std::move(identity)), rank_, size_);
+    wait_for(*device_->connect());
+  }
+  if (!on_device(call)) return;
+  link_->count(0, device_payload(call, rank_, size_));
+  wait_for(*device_->start(call));
+}
+
 void TransportBackend::run(const Call& call) {
   Standing& standing = *link_->standing;
   try {
@@ -126,7 +168,12 @@ void TransportBackend::run(const Call& call) {
       on_host_->run(*link_, call);
     } else {
       Session session(*link_, call);
-      run_collective(session, call);
+      if (on_device(call)) {
+        agree_on_device_call(session, call);
+      } else {
+        run_collective(session, call);
+      }
+      if (world_->parts.device != nullptr) run_on_device(session, call);
     }
     standing.leave();
   } catch (const TransportError& e) {

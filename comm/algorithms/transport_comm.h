@@ -11,6 +11,7 @@
 
 #include "dtensor/comm/backend.h"
 #include "dtensor/comm/control.h"
+#include "dtensor/comm/device_mover.h"
 #include "dtensor/comm/shm/neighbours.h"
 #include "dtensor/comm/transport.h"
 
@@ -27,6 +28,10 @@ struct WorldParts {
   std::shared_ptr<shm::Neighbours> neighbours = {};
   // Replaces the size in the table of choice.h up to which all-reduces take one step.
   std::optional<int64_t> one_step_bytes = {};
+  // For buffers that are not on the CPU; none: they are refused. Then the first call of every Comm
+  // also connects its ranks by it.
+  std::shared_ptr<DeviceMover> device = {};
+  bool takes_cpu = true;
   // A wait longer than this asks the others where they are, again and again.
   std::chrono::milliseconds stall{500};
   // How long they may take to answer, and to agree on a verdict.

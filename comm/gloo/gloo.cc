@@ -13,16 +13,14 @@ void register_backend() {
   comm::register_backend("gloo", [](const Endpoint& e) { return connect(e); });
 }
 
-std::unique_ptr<Comm> connect(const Endpoint& endpoint) { return connect(endpoint, nullptr); }
-
-std::unique_ptr<Comm> connect(const Endpoint& endpoint, std::shared_ptr<Store> store) {
+ProcessBackend process_backend(const Endpoint& endpoint) {
   const int64_t max_message = integer_option(endpoint, "max_message", int64_t{1} << 20,
                                              kLeastMessageBytes, int64_t{1} << 30);
   ProcessBackend backend;
   backend.name = "gloo";
   backend.version = gloo_version();
   backend.options = {"max_message"};
-  backend.make_transport = [&](const JoinedWorld& world) {
+  backend.make_transport = [=](const JoinedWorld& world) {
     GlooTransportOptions o;
     o.rank = world.me.rank;
     o.size = world.me.size;
@@ -33,7 +31,13 @@ std::unique_ptr<Comm> connect(const Endpoint& endpoint, std::shared_ptr<Store> s
     o.deadline = world.deadline;
     return make_gloo_transport(world.store, o);
   };
-  return join_world(endpoint, std::move(store), backend);
+  return backend;
+}
+
+std::unique_ptr<Comm> connect(const Endpoint& endpoint) { return connect(endpoint, nullptr); }
+
+std::unique_ptr<Comm> connect(const Endpoint& endpoint, std::shared_ptr<Store> store) {
+  return join_world(endpoint, std::move(store), process_backend(endpoint));
 }
 
 }  // namespace dtensor::comm::gloo

@@ -15,6 +15,7 @@
 
 #include "dtensor/comm/comm.h"
 #include "dtensor/comm/endpoint.h"
+#include "dtensor/comm/process_world.h"
 #include "dtensor/comm/store.h"
 
 namespace dtensor::comm::gloo {
@@ -26,5 +27,8 @@ void register_backend();
 std::unique_ptr<Comm> connect(const Endpoint& endpoint);
 // The same at a store that the caller has: for ranks that are threads.
 std::unique_ptr<Comm> connect(const Endpoint& endpoint, std::shared_ptr<Store> store);
+
+// What connect() joins a world by: for backends that add to it.
+ProcessBackend process_backend(const Endpoint& endpoint);
 
 }  // namespace dtensor::comm::gloo

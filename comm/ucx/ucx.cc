@@ -44,9 +44,7 @@ void register_backend() {
   comm::register_backend("ucx", [](const Endpoint& e) { return connect(e); });
 }
 
-std::unique_ptr<Comm> connect(const Endpoint& endpoint) { return connect(endpoint, nullptr); }
-
-std::unique_ptr<Comm> connect(const Endpoint& endpoint, std::shared_ptr<Store> store) {
+ProcessBackend process_backend(const Endpoint& endpoint) {
   const int64_t max_message = integer_option(endpoint, "max_message", int64_t{1} << 20,
                                              kLeastMessageBytes, int64_t{1} << 30);
   const std::string transports = transports_of(endpoint);
@@ -55,7 +53,7 @@ std::unique_ptr<Comm> connect(const Endpoint& endpoint, std::shared_ptr<Store> s
   // UCX cannot connect two ranks that have no transport in common.
   backend.version = fmt::format("{} with {}", ucx_version(), transports);
   backend.options = {"max_message", "tls"};
-  backend.make_transport = [&](const JoinedWorld& world) {
+  backend.make_transport = [=](const JoinedWorld& world) {
     UcxTransportOptions o;
     o.rank = world.me.rank;
     o.size = world.me.size;
@@ -67,7 +65,13 @@ std::unique_ptr<Comm> connect(const Endpoint& endpoint, std::shared_ptr<Store> s
     o.deadline = world.deadline;
     return make_ucx_transport(world.store, o);
   };
-  return join_world(endpoint, std::move(store), backend);
+  return backend;
+}
+
+std::unique_ptr<Comm> connect(const Endpoint& endpoint) { return connect(endpoint, nullptr); }
+
+std::unique_ptr<Comm> connect(const Endpoint& endpoint, std::shared_ptr<Store> store) {
+  return join_world(endpoint, std::move(store), process_backend(endpoint));
 }
 
 }  // namespace dtensor::comm::ucx

@@ -13,6 +13,7 @@
 
 #include "dtensor/comm/comm.h"
 #include "dtensor/comm/endpoint.h"
+#include "dtensor/comm/process_world.h"
 #include "dtensor/comm/store.h"
 #include "dtensor/comm/ucx/registration.h"
 
@@ -22,5 +23,8 @@ namespace dtensor::comm::ucx {
 std::unique_ptr<Comm> connect(const Endpoint& endpoint);
 // The same at a store that the caller has: for ranks that are threads.
 std::unique_ptr<Comm> connect(const Endpoint& endpoint, std::shared_ptr<Store> store);
+
+// What connect() joins a world by: for backends that add to it.
+ProcessBackend process_backend(const Endpoint& endpoint);
 
 }  // namespace dtensor::comm::ucx

@@ -9,8 +9,8 @@
 #include "dtensor/base/error.h"
 #include "dtensor/comm/greeting.h"
 #include "dtensor/comm/hash.h"
+#include "dtensor/comm/patience.h"
 #include "dtensor/comm/ucx/device.h"
-#include "dtensor/comm/ucx/patience.h"
 #include "dtensor/comm/ucx/worker.h"
 
 namespace dtensor::comm::ucx {

@@ -9,7 +9,7 @@
 #include <chrono>
 #include <thread>
 
-namespace dtensor::comm::ucx {
+namespace dtensor::comm {
 
 class Patience {
  public:
@@ -48,4 +48,4 @@ class Patience {
   Clock::time_point yields_since_ = {};
 };
 
-}  // namespace dtensor::comm::ucx
+}  // namespace dtensor::comm
