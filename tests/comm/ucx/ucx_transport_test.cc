@@ -330,8 +330,7 @@ TEST_P(UcxTransport, AStrangerIsDroppedAndDisturbsNobody) {
   ASSERT_FALSE(ports.empty());
   std::vector<internal::Fd> strangers;
   for (const int port : ports) {
-    for (const std::string& words :
-         {std::string(10000, 'g'), std::string("half"), std::string()}) {
+    for (const std::string& words : {std::string(10000, 'g'), std::string("half"), std::string()}) {
       strangers.push_back(internal::connect_to({"127.0.0.1", port}, soon()));
       send(strangers.back().get(), words.data(), words.size(), MSG_NOSIGNAL);
     }
