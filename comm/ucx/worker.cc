@@ -50,6 +50,9 @@ ucp_context_h make_context(const WorkerOptions& o) {
   // Messages go out at once, piece by piece: no handshake, and no reading of a peer's memory, which
   // ends the process where the peer has died.
   config.set("RNDV_THRESH", "inf");
+  // A call of the system per piece, of 8 KiB as UCX has it; a piece has to fit the 64 KiB that the
+  // other side reads.
+  if (o.transports.find("tcp") != std::string::npos) config.set("TCP_TX_SEG_SIZE", "56k");
   // A flush of the worker is of what this side holds, and asks nothing of the others.
   config.set("FLUSH_WORKER_EPS", "n");
   if (!o.device.empty()) config.set("NET_DEVICES", o.device);
