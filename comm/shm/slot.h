@@ -51,7 +51,7 @@ struct alignas(64) Announcement {
   int64_t reduced;               // the counter of that name when the call begins
   Source source;                 // of the call's data
   Source second;                 // of the second step of an all-reduce
-  std::array<std::byte, kInlineBytes> data;
+  alignas(8) std::array<std::byte, kInlineBytes> data;  // of every dtype
   Header header;
   std::array<Pair, kMostRanks> pairs;
   int64_t second_place;
