@@ -1,6 +1,7 @@
 #include "dtensor/base/thread_pool.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -12,18 +13,44 @@
 
 namespace dtensor {
 
+namespace {
+
+// Loops of a few microseconds follow each other closely: to sleep between them would take longer
+// than they do. About 20 us, then who waits sleeps.
+constexpr int kSpins = 1000;
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+template <class F>
+bool spin_until(const F& holds) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (holds()) return true;
+    pause();
+  }
+  return false;
+}
+
+}  // namespace
+
 struct ThreadPool::State {
   std::mutex mutex;
   std::condition_variable work;
   std::condition_variable done;
-  // Guarded by mutex.
+  // Written by the caller before `round`, and not again until `pending` is 0.
   const std::function<void(int64_t, int64_t)>* job = nullptr;
   int64_t n = 0;
   int64_t step = 1;
-  uint64_t round = 0;
-  int pending = 0;
-  bool stop = false;
-  std::exception_ptr failure;
+  // Written under the mutex, so that no sleeper misses them.
+  std::atomic<uint64_t> round = 0;
+  std::atomic<int> pending = 0;
+  std::atomic<bool> stop = false;
+  std::exception_ptr failure;  // guarded by mutex
 
   std::vector<std::thread> workers;
   bool busy = false;  // of the calling thread only
@@ -36,19 +63,21 @@ struct ThreadPool::State {
 
   void loop(int part) {
     uint64_t seen = 0;
-    std::unique_lock lock(mutex);
+    const auto called = [&] { return stop || round != seen; };
     while (true) {
-      work.wait(lock, [&] { return stop || round != seen; });
+      if (!spin_until(called)) {
+        std::unique_lock lock(mutex);
+        work.wait(lock, called);
+      }
       if (stop) return;
       seen = round;
-      lock.unlock();
       std::exception_ptr thrown;
       try {
         run_part(part);
       } catch (...) {
         thrown = std::current_exception();
       }
-      lock.lock();
+      const std::lock_guard lock(mutex);
       if (thrown && !failure) failure = thrown;
       if (--pending == 0) done.notify_one();
     }
@@ -97,8 +126,10 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain,
   } catch (...) {
     thrown = std::current_exception();
   }
+  const auto is_done = [&] { return s.pending == 0; };
+  spin_until(is_done);
   std::unique_lock lock(s.mutex);
-  s.done.wait(lock, [&] { return s.pending == 0; });
+  s.done.wait(lock, is_done);
   s.busy = false;
   if (!thrown) thrown = s.failure;
   lock.unlock();

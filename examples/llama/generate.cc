@@ -10,6 +10,7 @@
 #include <sstream>
 #include <string>
 
+#include "dtensor/base/dtype.h"
 #include "dtensor/base/error.h"
 #include "dtensor/checkpoint/checkpoint.h"
 #include "dtensor/examples/llama/config.h"
@@ -18,6 +19,7 @@
 #include "dtensor/examples/llama/model.h"
 #include "dtensor/examples/llama/parallel.h"
 #include "dtensor/examples/llama/ranks.h"
+#include "dtensor/nn/to_dtype.h"
 
 namespace dtensor::examples {
 namespace {
@@ -31,6 +33,7 @@ struct Options {
   std::string text;
   GenerateOptions generate;
   RanksOptions ranks;
+  DType dtype = DType::kFloat32;  // of the parameters
   bool json = false;
 };
 
@@ -58,6 +61,7 @@ std::optional<Options> parse(int argc, char** argv) {
   Options o;
   o.ranks.program = "generate";
   std::string ids;
+  std::string dtype = "f32";
   int64_t stop_id = 0;
   RanksFlags ranks(o.ranks);
   po::options_description d("generate: continues a prompt, greedily");
@@ -68,11 +72,16 @@ std::optional<Options> parse(int argc, char** argv) {
   add("prompt", po::value(&o.text), "TEXT, for a model whose tokens are bytes");
   add("max-new", po::value(&o.generate.max_new), "ids to generate");
   add("stop-id", po::value(&stop_id), "the id that ends it");
+  add("dtype", po::value(&dtype), "f32 or bf16: what the parameters are held and computed in");
   ranks.describe(d);
   add("json", po::bool_switch(&o.json), "one JSON line");
   po::variables_map values;
   if (!parse_flags(argc, argv, d, values)) return std::nullopt;
   ranks.apply();
+  if (dtype != "f32" && dtype != "bf16") {
+    throw ArgumentError("--dtype: give f32 or bf16, not " + dtype);
+  }
+  if (dtype == "bf16") o.dtype = DType::kBFloat16;
   o.is_text = values.count("prompt") != 0;
   if (o.is_text == (values.count("prompt-ids") != 0)) {
     throw ArgumentError("--prompt: give one of --prompt TEXT and --prompt-ids IDS");
@@ -112,6 +121,7 @@ void rank_main(const Options& o, const DeviceMesh& mesh) {
                     config.vocab_size));
   }
   Llama model(config);
+  if (o.dtype != DType::kFloat32) nn::to_dtype(model, o.dtype);
   parallelize(model, mesh, {.data_parallel = DataParallel::kReplicate});
   checkpoint::import_hugging_face(o.model, model);
   const Generation g = generate(model, config, mesh, o.prompt, o.generate);

@@ -26,6 +26,36 @@ void scale_block(GemmSize size, const OutBlock<T>& c, T beta) {
   }
 }
 
+// A product of few numbers, for which oneDNN takes longer to begin than to multiply.
+constexpr int64_t kFewMultiplications = 4096;
+
+bool is_small(GemmSize size) {
+  return size.m <= kFewMultiplications && size.n <= kFewMultiplications &&
+         size.k <= kFewMultiplications && size.m * size.n <= kFewMultiplications &&
+         size.m * size.n * size.k <= kFewMultiplications;
+}
+
+void small_product(GemmSize size, const Block<float>& a, const Block<float>& b,
+                   const OutBlock<float>& c, GemmScale<float> scale) {
+  const int64_t a_row = a.op == Op::kNone ? a.pitch : 1;
+  const int64_t a_inner = a.op == Op::kNone ? 1 : a.pitch;
+  const int64_t b_inner = b.op == Op::kNone ? b.pitch : 1;
+  const int64_t b_column = b.op == Op::kNone ? 1 : b.pitch;
+  for (int64_t i = 0; i < size.m; ++i) {
+    float* row = c.data + i * c.pitch;
+    for (int64_t j = 0; j < size.n; ++j) row[j] = scale.beta == 0 ? 0 : scale.beta * row[j];
+    for (int64_t p = 0; p < size.k; ++p) {
+      const float factor = scale.alpha * a.data[i * a_row + p * a_inner];
+      const float* other = b.data + p * b_inner;
+      if (b_column == 1) {
+        for (int64_t j = 0; j < size.n; ++j) row[j] += factor * other[j];
+      } else {
+        for (int64_t j = 0; j < size.n; ++j) row[j] += factor * other[j * b_column];
+      }
+    }
+  }
+}
+
 // ---- bf16
 using Dims = dnnl::memory::dims;
 using Type = dnnl::memory::data_type;
@@ -127,13 +157,25 @@ void by_f32(GemmSize s, const Block<BFloat16>& a, const Block<BFloat16>& b,
              {.beta = beta});
 }
 
-// One row of a by the rows of a transposed b: generating a token reads every weight once.
-void row_by_rows(GemmSize s, const BFloat16* a, const Block<BFloat16>& b, BFloat16* c) {
+// A row in the type that is computed in.
+const float* as_floats(const float* x, int64_t /*count*/) { return x; }
+const float* as_floats(const BFloat16* x, int64_t count) {
+  static thread_local std::vector<float> kept;
+  kept.resize(static_cast<size_t>(count));
+  std::transform(x, x + count, kept.begin(), [](BFloat16 v) { return static_cast<float>(v); });
+  return kept.data();
+}
+
+// One row of a by the rows of a transposed b: generating a token reads every weight once, one row
+// after the other, which is as fast as memory goes.
+template <class T>
+void row_by_rows(GemmSize s, const T* given, const Block<T>& b, T* c) {
+  const float* a = as_floats(given, s.k);
   simd::dispatch([&](auto isa) {
     constexpr int kLanes = decltype(isa)::template lanes<float>();
     using Vector = simd::Vec<float, kLanes>;
     for (int64_t j = 0; j < s.n; ++j) {
-      const BFloat16* row = b.data + j * b.pitch;
+      const T* row = b.data + j * b.pitch;
       Vector sum[4] = {};
       int64_t p = 0;
       for (; p + 4 * kLanes <= s.k; p += 4 * kLanes) {
@@ -146,10 +188,15 @@ void row_by_rows(GemmSize s, const BFloat16* a, const Block<BFloat16>& b, BFloat
         sum[0] += simd::load<kLanes>(a + p) * simd::load<kLanes>(row + p);
       }
       float total = simd::sum_lanes<kLanes, float>((sum[0] + sum[1]) + (sum[2] + sum[3]));
-      for (; p < s.k; ++p) total += static_cast<float>(a[p]) * static_cast<float>(row[p]);
-      c[j] = BFloat16(total);
+      for (; p < s.k; ++p) total += a[p] * static_cast<float>(row[p]);
+      c[j] = static_cast<T>(total);
     }
   });
+}
+
+template <class T>
+bool is_row_by_rows(GemmSize size, const Block<T>& a, const Block<T>& b) {
+  return size.m == 1 && a.op == Op::kNone && b.op == Op::kTranspose;
 }
 
 }  // namespace
@@ -158,6 +205,10 @@ void block_gemm(GemmSize size, const Block<float>& a, const Block<float>& b,
                 const OutBlock<float>& c, GemmScale<float> scale) {
   if (size.m == 0 || size.n == 0) return;
   if (size.k == 0) return scale_block(size, c, scale.beta);
+  if (is_row_by_rows(size, a, b) && scale.alpha == 1 && scale.beta == 0) {
+    return row_by_rows(size, a.data, b, c.data);
+  }
+  if (is_small(size)) return small_product(size, a, b, c, scale);
   const DnnlThread one;
   const dnnl_status_t status =
       dnnl_sgemm(static_cast<char>(a.op), static_cast<char>(b.op), size.m, size.n, size.k,
@@ -179,9 +230,7 @@ void block_gemm(GemmSize size, const Block<BFloat16>& a, const Block<BFloat16>& 
     for (int64_t i = 0; i < size.m; ++i) std::fill_n(c.data + i * c.pitch, size.n, BFloat16{});
     return;
   }
-  if (size.m == 1 && a.op == Op::kNone && b.op == Op::kTranspose) {
-    return row_by_rows(size, a.data, b, c.data);
-  }
+  if (is_row_by_rows(size, a, b)) return row_by_rows(size, a.data, b, c.data);
   if (run_bf16(size, a, b, c.data, c.pitch, Type::bf16)) return;
   std::vector<float> wide(static_cast<size_t>(size.m * size.n));
   by_f32(size, a, b, {wide.data(), size.n}, 0);

@@ -79,11 +79,13 @@ Panels panels_of(GemmSize size) {
   Panels p;
   p.rows = size.m >= size.n || size.m >= 512;
   const int64_t whole = p.rows ? size.m : size.n;
-  constexpr int64_t kSmall = 1 << 20;  // multiplications that are not worth a second thread
-  constexpr int64_t kMostPanels = 16;
-  constexpr int64_t kNarrowest = 128;  // below this, reading the other operand again shows
-  const bool small = size.m * size.n < kSmall / std::max<int64_t>(1, size.k);
-  p.width = small ? whole : std::max(kNarrowest, (whole / kMostPanels + 31) / 32 * 32);
+  // One row reads the other operand once, whatever the panels: that is what takes its time.
+  const bool one_row = size.m == 1;
+  const int64_t small = one_row ? 1 << 16 : 1 << 20;  // multiplications not worth a second thread
+  const int64_t most_panels = one_row ? 64 : 16;
+  const int64_t narrowest = one_row ? 32 : 128;  // reading the other operand again shows below 128
+  const bool is_small = size.m * size.n < small / std::max<int64_t>(1, size.k);
+  p.width = is_small ? whole : std::max(narrowest, (whole / most_panels + 31) / 32 * 32);
   p.count = (whole + p.width - 1) / p.width;
   return p;
 }

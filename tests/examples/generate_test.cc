@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -82,6 +83,21 @@ INSTANTIATE_TEST_SUITE_P(Meshes, Generate,
                                            Case{"uneven", {"--mesh", "tp=2", "--comm", "local"}},
                                            Case{"uneven", {"--mesh", "tp=3"}},
                                            Case{"uneven", {"--mesh", "tp=7", "--comm", "local"}}));
+
+// Parameters and activations rounded to 8 bits of mantissa, some dozens of roundings deep.
+TEST(Generate, InBf16StaysNearPyTorchsLogits) {
+  const Golden golden = read_golden("tiny");
+  const Json got = generate(golden, first_row(golden), 2, {"--dtype", "bf16"});
+  const auto all = expected(golden, "logits0.row0");
+  const auto vocabulary = static_cast<int64_t>(all.size()) / golden.seq;
+  const std::vector<double> last(all.end() - vocabulary, all.end());
+  for (const Json& entry : got["last_logits_top5"]) {
+    const double want = last[entry[0].get<size_t>()];
+    EXPECT_NEAR(entry[1].get<double>(), want, 0.03 * std::max(1.0, std::abs(want)));
+  }
+  EXPECT_EQ(got["last_logits_top5"].size(), 5U);
+  EXPECT_EQ(got["ids"].size(), 2U);
+}
 
 TEST(Generate, StopsAtTheStopId) {
   const Golden golden = read_golden("tiny");
