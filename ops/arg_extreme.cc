@@ -21,7 +21,7 @@ DTensor run(const char* op, Local local, const DTensor& a, std::optional<int> di
   }
   Rule rule = r.rule(op);
   rule.uncut = r.reduced;
-  const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{ops::finished(local(in[0], r.dims), r, in[0].shape())};
   };
   return ops::run1({.rule = rule, .kernel = kernel, .dtype = DType::kInt64, .site = site}, {a});

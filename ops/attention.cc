@@ -48,7 +48,7 @@ MaskLetters mask_letters(const DTensor& mask, const DTensor& q, const DTensor& k
 // The local queries begin at the global index of their first row, never at 0. `in` begins with q
 // and k, and ends with the mask where there is one.
 cpu::AttentionParams params_of(const AttentionOptions& options, const ops::KernelInfo& info,
-                               const Tensor& q, const Tensor& k, std::span<const Tensor> in) {
+                               const Tensor& q, const Tensor& k, ops::Pieces in) {
   cpu::AttentionParams params{.causal = options.causal,
                               .query_offset = info.range('t').begin + options.query_offset,
                               .scale = options.scale};
@@ -95,7 +95,7 @@ std::vector<DTensor> run_backward(const SavedAttention& saved, const DTensor& g,
   Rule rule = attention_rule("attention_backward", "btgrd," + std::string(kOperands), outputs,
                              saved.mask_letters, {"g", "q", "k", "v"});
   rule.linear = std::move(linear);
-  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
     cpu::AttentionGrads grads =
         cpu::attention_backward(in[0], in[1], in[2], in[3], *saved.forward,
                                 params_of(saved.options, info, in[1], in[2], in));
@@ -117,7 +117,7 @@ std::vector<DTensor> gradients(const SavedAttention& saved, const DTensor& g) {
   Rule rule = attention_rule("attention_dv", "btgrd,btgrd,bsgd", "bsgd", saved.mask_letters,
                              {"g", "q", "k"});
   rule.linear = {{0}};
-  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
     const Tensor v = Tensor::zeros(in[2].shape(), in[2].dtype());
     return ops::Tensors{cpu::attention_backward(in[0], in[1], in[2], v, *saved.forward,
                                                 params_of(saved.options, info, in[1], in[2], in))
@@ -144,7 +144,7 @@ DTensor attention(const DTensor& q, const DTensor& k, const DTensor& v,
   Rule rule = attention_rule("attention", std::string(kOperands), "btgrd", mask, {"q", "k", "v"});
   rule.linear = {{2}};
   const auto forward = std::make_shared<cpu::AttentionResult>();
-  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
     *forward =
         cpu::attention_forward(in[0], in[1], in[2], params_of(options, info, in[0], in[1], in));
     return ops::Tensors{forward->out};

@@ -7,6 +7,7 @@
 #include "dtensor/ops/broadcast.h"
 #include "dtensor/ops/cpu/binary.h"
 #include "dtensor/ops/dispatch.h"
+#include "dtensor/ops/lasting_rules.h"
 #include "dtensor/ops/unary.h"
 #include "dtensor/ops/view.h"
 
@@ -18,18 +19,52 @@ using cpu::Side;
 
 using LinearSets = InlineVector<Rule::InputSet, 3>;
 
-DTensor run(BinaryOp op, const DTensor& a, const DTensor& b, const LinearSets& linear,
-            const ops::MakeBackward& backward, CallSite site) {
+LinearSets linear_sets(BinaryOp op) {
+  switch (op) {
+    case BinaryOp::kAdd:
+    case BinaryOp::kSub:
+      return {{0, 1}};
+    case BinaryOp::kMul:
+      return {{0}, {1}};
+    case BinaryOp::kDiv:
+      return {{0}};
+    default:
+      return {};
+  }
+}
+
+// Of operands that have one shape.
+const Rule& equal_shapes_rule(BinaryOp op, int ndim) {
+  static ops::LastingRules<cpu::kBinaryOps> rules(+[](size_t kind, int n) {
+    const auto op = static_cast<BinaryOp>(kind);
+    return Rule{.op = cpu::info_of(op).name,
+                .letters = ops::pointwise_letters(2, n),
+                .linear = linear_sets(op),
+                .names = {"a", "b"}};
+  });
+  return rules.of(static_cast<size_t>(op), ndim);
+}
+
+DTensor run(BinaryOp op, const DTensor& a, const DTensor& b, const ops::MakeBackward& backward,
+            CallSite site) {
   const char* name = cpu::info_of(op).name;
   ops::check_same_dtype(name, {a, b});
   cpu::check_dtype(op, a.dtype());
   const std::array<DTensor, 2> inputs = {a, b};
-  const Rule rule = ops::broadcast_rule(name, inputs, linear, {"a", "b"});
-  const ops::Kernel kernel = [op](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [op](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{cpu::binary(op, in[0], in[1])};
   };
-  return ops::run1(
-      {.rule = rule, .kernel = kernel, .backward = backward, .site = site, .twice = true}, {a, b});
+  const auto run_by = [&](const Rule& rule, bool lasting) {
+    return ops::run1({.rule = rule,
+                      .kernel = kernel,
+                      .backward = backward,
+                      .site = site,
+                      .twice = true,
+                      .lasting = lasting},
+                     inputs);
+  };
+  if (a.shape() == b.shape()) return run_by(equal_shapes_rule(op, a.ndim()), true);
+  return run_by(ops::broadcast_rule(name, inputs, linear_sets(op), {"a", "b"}), false);
 }
 
 // g times the slope on one side; of the common shape.
@@ -38,7 +73,7 @@ DTensor gradient(BinaryOp op, Side side, const DTensor& g, const DTensor& a, con
   const LinearSets linear = op == BinaryOp::kDiv ? LinearSets{{0}, {1}} : LinearSets{{0}};
   const Rule rule = ops::broadcast_rule(std::string(cpu::info_of(op).name) + "_backward", inputs,
                                         linear, {"g", "a", "b"});
-  const ops::Kernel kernel = [op, side](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [op, side](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{cpu::binary_backward(op, side, in[0], in[1], in[2])};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {g, a, b});
@@ -136,7 +171,7 @@ DTensor number_gradient(const NumberCall& c, const DTensor& g, const DTensor& x)
                   .letters = l + "," + l + "->" + l,
                   .linear = {{0}},
                   .names = {"g", "x"}};
-  const ops::Kernel kernel = [c](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [c](const ops::KernelInfo&, ops::Pieces in) {
     const Tensor number = Tensor::full({}, c.number, cpu::computed_in(in[1].dtype()));
     const bool first = c.where == Number::kFirst;
     return ops::Tensors{cpu::binary_backward(c.op, first ? Side::kB : Side::kA, in[0],
@@ -149,7 +184,7 @@ DTensor run_number(const NumberCall& c, const DTensor& x, CallSite site) {
   ops::check_number(c.name, x, c.number);
   cpu::check_dtype(c.op, x.dtype());
   const Rule rule = ops::pointwise_rule(c.name, x, c.linear);
-  const ops::Kernel kernel = [c](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [c](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{run_kernel(c, in[0])};
   };
   const auto backward = [c](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
@@ -167,13 +202,13 @@ DTensor run_number(const NumberCall& c, const DTensor& x, CallSite site) {
 }  // namespace
 
 DTensor add(const DTensor& a, const DTensor& b, CallSite site) {
-  return run(BinaryOp::kAdd, a, b, {{0, 1}}, add_backward(1.0), site);
+  return run(BinaryOp::kAdd, a, b, add_backward(1.0), site);
 }
 DTensor add(const DTensor& a, double b, CallSite site) {
   return add(a, ops::scalar_like("add", a, b), site);
 }
 DTensor sub(const DTensor& a, const DTensor& b, CallSite site) {
-  return run(BinaryOp::kSub, a, b, {{0, 1}}, add_backward(-1.0), site);
+  return run(BinaryOp::kSub, a, b, add_backward(-1.0), site);
 }
 DTensor sub(const DTensor& a, double b, CallSite site) {
   return sub(a, ops::scalar_like("sub", a, b), site);
@@ -187,14 +222,14 @@ DTensor lerp(const DTensor& a, const DTensor& b, double weight, CallSite site) {
 }
 
 DTensor mul(const DTensor& a, const DTensor& b, CallSite site) {
-  return run(BinaryOp::kMul, a, b, {{0}, {1}}, mul_backward(), site);
+  return run(BinaryOp::kMul, a, b, mul_backward(), site);
 }
 DTensor mul(const DTensor& a, double b, CallSite site) {
   return run_number({BinaryOp::kMul, Number::kSecond, b, "scale", true}, a, site);
 }
 DTensor div(const DTensor& a, const DTensor& b, CallSite site) {
   const ops::MakeBackward backward = backward_of(BinaryOp::kDiv, quotient, slope_in_b);
-  return run(BinaryOp::kDiv, a, b, {{0}}, backward, site);
+  return run(BinaryOp::kDiv, a, b, backward, site);
 }
 DTensor div(const DTensor& a, double b, CallSite site) {
   return run_number({BinaryOp::kDiv, Number::kSecond, b, "div", true}, a, site);
@@ -205,7 +240,7 @@ DTensor div(double a, const DTensor& b, CallSite site) {
 
 DTensor pow(const DTensor& a, const DTensor& b, CallSite site) {
   const ops::MakeBackward backward = backward_of(BinaryOp::kPow, slope_in_a, slope_in_b);
-  return run(BinaryOp::kPow, a, b, {}, backward, site);
+  return run(BinaryOp::kPow, a, b, backward, site);
 }
 DTensor pow(const DTensor& a, double b, CallSite site) {
   return run_number({BinaryOp::kPow, Number::kSecond, b, "pow"}, a, site);
@@ -215,19 +250,19 @@ DTensor pow(double a, const DTensor& b, CallSite site) {
 }
 DTensor atan2(const DTensor& a, const DTensor& b, CallSite site) {
   const ops::MakeBackward backward = backward_of(BinaryOp::kAtan2, slope_in_a, slope_in_b);
-  return run(BinaryOp::kAtan2, a, b, {}, backward, site);
+  return run(BinaryOp::kAtan2, a, b, backward, site);
 }
 
 DTensor maximum(const DTensor& a, const DTensor& b, CallSite site) {
   const ops::MakeBackward backward = backward_of(BinaryOp::kMaximum, slope_in_a, slope_in_b);
-  return run(BinaryOp::kMaximum, a, b, {}, backward, site);
+  return run(BinaryOp::kMaximum, a, b, backward, site);
 }
 DTensor maximum(const DTensor& a, double b, CallSite site) {
   return run_number({BinaryOp::kMaximum, Number::kSecond, b, "maximum"}, a, site);
 }
 DTensor minimum(const DTensor& a, const DTensor& b, CallSite site) {
   const ops::MakeBackward backward = backward_of(BinaryOp::kMinimum, slope_in_a, slope_in_b);
-  return run(BinaryOp::kMinimum, a, b, {}, backward, site);
+  return run(BinaryOp::kMinimum, a, b, backward, site);
 }
 DTensor minimum(const DTensor& a, double b, CallSite site) {
   return run_number({BinaryOp::kMinimum, Number::kSecond, b, "minimum"}, a, site);
@@ -235,7 +270,7 @@ DTensor minimum(const DTensor& a, double b, CallSite site) {
 
 DTensor remainder(const DTensor& a, const DTensor& b, CallSite site) {
   const ops::MakeBackward backward = backward_of(BinaryOp::kRemainder, whole, slope_in_b);
-  return run(BinaryOp::kRemainder, a, b, {}, backward, site);
+  return run(BinaryOp::kRemainder, a, b, backward, site);
 }
 DTensor remainder(const DTensor& a, double b, CallSite site) {
   if (a.defined() && !is_floating(a.dtype()) && b == 0) {

@@ -32,9 +32,15 @@ Rule broadcast_rule(std::string_view op, std::span<const DTensor> inputs,
   return rule;
 }
 
+std::string pointwise_letters(int operands, int ndim) {
+  const std::string l = letters_of(ndim);
+  std::string letters = l;
+  for (int i = 1; i < operands; ++i) letters += "," + l;
+  return letters + "->" + l;
+}
+
 Rule pointwise_rule(std::string_view op, const DTensor& a, bool linear) {
-  const std::string l = letters_of(a.ndim());
-  Rule rule{.op = op, .letters = l + "->" + l};
+  Rule rule{.op = op, .letters = pointwise_letters(1, a.ndim())};
   if (linear) rule.linear = {{0}};
   return rule;
 }

@@ -19,6 +19,8 @@ Rule broadcast_rule(std::string_view op, std::span<const DTensor> inputs,
 
 // "ab->ab" of one operand.
 Rule pointwise_rule(std::string_view op, const DTensor& a, bool linear);
+// "ab,ab->ab" of so many operands of `ndim` dims.
+std::string pointwise_letters(int operands, int ndim);
 
 // A number beside a: ArgumentError where a holds integers and the number is none.
 void check_number(std::string_view op, const DTensor& a, double number);

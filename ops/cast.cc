@@ -12,7 +12,7 @@ DTensor cast(const DTensor& a, DType dtype, CallSite site) {
   if (a.dtype() == dtype) return a;
   const bool linear = is_floating(a.dtype()) && is_floating(dtype);
   const Rule rule = ops::pointwise_rule(linear ? "cast" : "cast_to_integer", a, linear);
-  const ops::Kernel kernel = [dtype](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [dtype](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{in[0].to(dtype)};
   };
   ops::MakeBackward backward;

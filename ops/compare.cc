@@ -17,7 +17,7 @@ DTensor run(BinaryOp op, const DTensor& a, const DTensor& b, CallSite site) {
   ops::check_same_dtype(name, {a, b});
   const std::array<DTensor, 2> inputs = {a, b};
   const Rule rule = ops::broadcast_rule(name, inputs, {}, {"a", "b"});
-  const ops::Kernel kernel = [op](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [op](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{cpu::binary(op, in[0], in[1])};
   };
   return ops::run1({.rule = rule, .kernel = kernel, .dtype = DType::kBool, .site = site}, {a, b});
@@ -27,7 +27,7 @@ DTensor run(BinaryOp op, const DTensor& a, double b, CallSite site) {
   const char* name = cpu::info_of(op).name;
   ops::check_number(name, a, b);
   const Rule rule = ops::pointwise_rule(name, a, false);
-  const ops::Kernel kernel = [op, b](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [op, b](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{cpu::binary(op, in[0], b)};
   };
   return ops::run1({.rule = rule, .kernel = kernel, .dtype = DType::kBool, .site = site}, {a});

@@ -51,7 +51,7 @@ DTensor gradient_of_x(const ConvLetters& l, const DTensor& g, const DTensor& w,
                   .made = {{'h', image[0]}, {'w', image[1]}},
                   .linear = {{0}, {1}},
                   .names = {"g", "w"}};
-  const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo&, ops::Pieces in) {
     if (l.grouped) return ops::Tensors{cpu::conv2d_dx(in[0], in[1], window, image)};
     return ops::Tensors{without_group(
         cpu::conv2d_dx(with_group(in[0], 1), with_group(in[1], 0), window, image), 1)};
@@ -67,7 +67,7 @@ DTensor gradient_of_w(const ConvLetters& l, const DTensor& x, const DTensor& g,
                   .made = {{'u', window.size[0]}, {'v', window.size[1]}},
                   .linear = {{0}, {1}},
                   .names = {"x", "g"}};
-  const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo&, ops::Pieces in) {
     if (l.grouped) return ops::Tensors{cpu::conv2d_dw(in[0], in[1], window)};
     return ops::Tensors{
         without_group(cpu::conv2d_dw(with_group(in[0], 1), with_group(in[1], 1), window), 0)};
@@ -83,7 +83,7 @@ DTensor convolve(const ConvLetters& l, const DTensor& x, const DTensor& w,
                   .made = {{'H', window.count(0, x.size(-2))}, {'W', window.count(1, x.size(-1))}},
                   .linear = {{0}, {1}},
                   .names = {"x", "w"}};
-  const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo&, ops::Pieces in) {
     if (l.grouped) return ops::Tensors{cpu::conv2d(in[0], in[1], window)};
     return ops::Tensors{
         without_group(cpu::conv2d(with_group(in[0], 1), with_group(in[1], 0), window), 1)};

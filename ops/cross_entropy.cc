@@ -80,7 +80,7 @@ DTensor gradient(const State& state, const DTensor& g, const DTensor& logits,
                   .letters = loss_letters(state.options, l) + "," + l + "v," + l + "->" + l + "v",
                   .linear = {{0}},
                   .names = {"g", "logits", "targets"}};
-  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
     const cpu::ClassPart part = part_of(state.options, info);
     const Tensor factors = cpu::binary(cpu::BinaryOp::kDiv, in[0].to(DType::kFloat64), state.count);
     const Tensor mine = cpu::f16_as_f32(in[1]);
@@ -112,7 +112,7 @@ DTensor cross_entropy(const DTensor& logits, const DTensor& targets,
                   .names = {"logits", "targets"}};
   const auto state = std::make_shared<State>();
   state->options = options;
-  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
     const MoveOptions asked{.op = "cross_entropy", .site = site};
     const Tensor mine = cpu::f16_as_f32(in[0]);
     state->count = global_count(options, info.input(1), in[1], info.size('v'), asked);

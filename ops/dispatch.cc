@@ -7,11 +7,12 @@
 #include "dtensor/base/allocator.h"
 #include "dtensor/base/inline_text.h"
 #include "dtensor/ops/automatic_copy.h"
-#include "dtensor/ops/policy.h"
 #include "dtensor/ops/rule_cache.h"
 #include "dtensor/placement/apply_rule.h"
 #include "dtensor/placement/reshard_plan.h"
 #include "dtensor/tensor/backward.h"
+#include "dtensor/tensor/dtensor_impl.h"
+#include "dtensor/tensor/policy.h"
 #include "dtensor/tensor/redistribute.h"
 
 namespace dtensor::ops {
@@ -222,11 +223,24 @@ void move_silently(const OpCall& call, Inputs& inputs, size_t i, const Spec& to)
   inputs.set(i, move_for_op(inputs[i], layout, MoveReason::kSilent, call.rule.op, call.site));
 }
 
-// Brings the inputs to a row of the rule; the layouts of the outputs.
-InlineVector<Layout, 2> place(const OpCall& call, Inputs& inputs, RuleCache& cache, bool tapped) {
-  InlineVector<Layout, 2> out;
+// Where an output goes.
+struct Place {
+  Layout layout;
+  Shape local;  // on this rank; of a rank in the mesh
+};
+using Places = InlineVector<Place, 2>;
+
+// Brings the inputs to a row of the rule; `at` is this rank's coordinate, nullptr outside the mesh.
+Places place(const OpCall& call, Inputs& inputs, const Coordinate* at, RuleCache& cache,
+             bool tapped) {
+  Places out;
+  const auto add_places = [&](std::span<const Layout> layouts) {
+    for (const Layout& y : layouts)
+      out.push_back({y, at != nullptr ? y.local_shape(*at) : Shape()});
+  };
+  const RuleUse use{call.rule, call.allow_communicating, call.lasting};
   const CachedRow* row = nullptr;  // a rule that is tapped may be another one
-  if (!tapped) row = cache.find(call.rule, call.allow_communicating, inputs.all());
+  if (!tapped) row = cache.find(use, inputs.all());
   const DTensor& fixed = Context::current().slot<FixedOperand>().tensor;
   if (row != nullptr && fixed.defined() &&
       !keeps_fixed(
@@ -236,23 +250,28 @@ InlineVector<Layout, 2> place(const OpCall& call, Inputs& inputs, RuleCache& cac
   }
   if (row != nullptr) {
     // A move runs ops of its own, which may clear the cache.
+    InlineVector<Layout, 2> layouts;
     for (size_t o = 0; o < row->outputs(); ++o) {
-      out.push_back(row->out(o, call.rule, inputs.all()));
+      layouts.push_back(row->out(o, call.rule, inputs.all()));
+      if (row->moves()) continue;
+      out.push_back(
+          {layouts[o], at != nullptr ? row->local_shape(o, call.rule, inputs.all()) : Shape()});
     }
     if (!row->moves()) return out;
     InlineVector<Spec, 4> to;
     for (size_t i = 0; i < inputs.size(); ++i) to.push_back(row->in(i));
     for (size_t i = 0; i < inputs.size(); ++i) move_silently(call, inputs, i, to[i]);
+    add_places({layouts.data(), layouts.size()});
     return out;
   }
   const Layouts before = layouts_of(inputs.all());
   const RuleResult result = find_row(call, inputs);
   const Layouts in = layouts_of(inputs.all());
-  if (!tapped && in == before) cache.keep(call.rule, call.allow_communicating, in, result);
+  if (!tapped && in == before) cache.keep(use, in, result);
   for (size_t i = 0; i < inputs.size(); ++i) {
     move_silently(call, inputs, i, result.in[i].spec());
   }
-  out.append(result.out.begin(), result.out.end());
+  add_places(result.out);
   return out;
 }
 
@@ -319,10 +338,8 @@ class MemoryUserScope {
 
 Tensors run_kernel(const OpCall& call, std::span<const DTensor> inputs, const Coordinate& at,
                    Context& context) {
-  InlineVector<Tensor, 4> locals;
-  for (const DTensor& x : inputs) locals.push_back(x.local_tensor());
   const MemoryUserScope user(context, call.rule.op);
-  return call.kernel(KernelInfo(call.rule, inputs, at), {locals.data(), locals.size()});
+  return call.kernel(KernelInfo(call.rule, inputs, at), Pieces(inputs));
 }
 
 DTensors run_on_no_mesh(const OpCall& call, std::span<const DTensor> inputs, Context& context) {
@@ -338,27 +355,49 @@ DTensors run_on_no_mesh(const OpCall& call, std::span<const DTensor> inputs, Con
   return outputs;
 }
 
+[[noreturn]] void refuse_result(const Rule& rule, size_t output, const Tensor& found,
+                                const Place& place) {
+  throw ArgumentError(
+      rule.op + ": the kernel gave result " + std::to_string(output) + " the local shape " +
+      to_string(found.shape()) + ", layout " + to_string(place.layout) + " of global shape " +
+      to_string(place.layout.shape()) + " has " + to_string(place.local) + " on this rank");
+}
+
 DTensors run_on_mesh(const OpCall& call, Inputs& inputs, const DeviceMesh& mesh, Context& context,
                      bool tapped) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].mesh().defined()) inputs.set(i, replicate(inputs[i], mesh));
   }
-  InlineVector<Layout, 2> out = place(call, inputs, context.slot<RuleCache>(), tapped);
+  const Coordinate* at = mesh.coordinate() ? &*mesh.coordinate() : nullptr;
+  Places out = place(call, inputs, at, context.slot<RuleCache>(), tapped);
   DTensors outputs;
-  if (const auto& at = mesh.coordinate()) {
+  if (at != nullptr) {
     Tensors locals = run_kernel(call, inputs.all(), *at, context);
     internal_check(locals.size() == out.size(), "a kernel gave another number of results");
     for (size_t o = 0; o < locals.size(); ++o) {
-      outputs.emplace_back(std::move(locals[o]), std::move(out[o]), mesh);
+      if (!(locals[o].shape() == out[o].local)) refuse_result(call.rule, o, locals[o], out[o]);
+      outputs.push_back(internal::of_piece(std::move(locals[o]), std::move(out[o].layout), mesh));
     }
     return outputs;
   }
   const DType dtype = call.dtype.value_or(inputs[0].dtype());
-  for (const Layout& layout : out) {
+  for (const Place& place : out) {
     const bool second = outputs.size() == 1;
-    outputs.emplace_back(second ? call.second_dtype.value_or(dtype) : dtype, layout, mesh);
+    outputs.emplace_back(second ? call.second_dtype.value_or(dtype) : dtype, place.layout, mesh);
   }
   return outputs;
+}
+
+// An output in the memory of an input is a view of it, and borrowed where that is.
+void mark_views(std::span<const DTensor> inputs, std::span<DTensor> outputs) {
+  for (DTensor& y : outputs) {
+    if (!y.has_local()) continue;
+    for (const DTensor& x : inputs) {
+      if (!x.has_local() || x.local_tensor().storage() != y.local_tensor().storage()) continue;
+      y.impl()->view = true;
+      y.impl()->borrowed = y.impl()->borrowed || x.impl()->borrowed;
+    }
+  }
 }
 
 DTensors run_seen(const OpCall& call, std::span<const DTensor> given, Context& context,
@@ -370,6 +409,7 @@ DTensors run_seen(const OpCall& call, std::span<const DTensor> given, Context& c
   DTensors outputs = mesh == nullptr
                          ? run_on_no_mesh(call, given, context)
                          : run_on_mesh(call, inputs, *mesh, context, tap.see != nullptr);
+  mark_views(inputs.all(), {outputs.data(), outputs.size()});
   if (tap.ran) {
     tap.ran({call.rule.op,
              &call.rule,
@@ -414,9 +454,13 @@ DTensors run(const OpCall& call, std::span<const DTensor> inputs) {
                   inputs, context, tap);
 }
 
-DTensor run1(const OpCall& call, std::initializer_list<DTensor> inputs) {
-  DTensors outputs = run(call, {inputs.begin(), inputs.size()});
+DTensor run1(const OpCall& call, std::span<const DTensor> inputs) {
+  DTensors outputs = run(call, inputs);
   return std::move(outputs.front());
+}
+
+DTensor run1(const OpCall& call, std::initializer_list<DTensor> inputs) {
+  return run1(call, std::span(inputs.begin(), inputs.size()));
 }
 
 DTensor run_placed(const PlacedCall& call, const DTensor& input) {
@@ -434,6 +478,7 @@ DTensor run_placed(const PlacedCall& call, const DTensor& input) {
       output = DTensor(input.dtype(), call.out, input.mesh());
     }
   }
+  mark_views({&input, 1}, {&output, 1});
   if (tap.ran) tap.ran({call.op, nullptr, {&input, 1}, {&input, 1}, {&output, 1}, call.site});
   if (!grad_enabled() || !input.requires_grad()) return output;
   if (!call.backward) {

@@ -37,11 +37,22 @@ class KernelInfo {
   const Coordinate& at_;
 };
 
+// This rank's pieces of the operands.
+class Pieces {
+ public:
+  explicit Pieces(std::span<const DTensor> inputs) : inputs_(inputs) {}
+  size_t size() const { return inputs_.size(); }
+  const Tensor& operator[](size_t i) const { return inputs_[i].local_tensor(); }
+  const Tensor& back() const { return inputs_.back().local_tensor(); }
+
+ private:
+  std::span<const DTensor> inputs_;
+};
+
 using Tensors = InlineVector<Tensor, 2>;
 using DTensors = InlineVector<DTensor, 2>;
-// Operands are this rank's pieces, possibly strided or empty; results have the local shapes that
-// the rule gives them.
-using Kernel = SmallFunction<Tensors(const KernelInfo&, std::span<const Tensor>)>;
+// The pieces may be strided or empty; results have the local shapes that the rule gives them.
+using Kernel = SmallFunction<Tensors(const KernelInfo&, Pieces)>;
 // Inputs after their silent moves, and outputs; gives the gradient function.
 using MakeBackward =
     SmallFunction<BackwardFn(std::span<const DTensor> inputs, std::span<const DTensor> outputs)>;
@@ -55,6 +66,8 @@ struct OpCall {
   std::optional<DType> second_dtype = {};  // of the second output, where it is another (indices)
   CallSite site = {};
   bool twice = false;  // the backward function may be recorded (Node::Options)
+  // The rule lives as long as the program (LastingRules): it is known by its address.
+  bool lasting = false;
 };
 
 // Throws as apply_rule does. Operands on two meshes, or on none beside one on a mesh (scalars
@@ -65,6 +78,7 @@ struct OpCall {
 // What a rule gives for the Specs of a call is kept in the Context; a call that finds it there
 // takes no lock and, in steady state, nothing from the heap.
 DTensors run(const OpCall& call, std::span<const DTensor> inputs);
+DTensor run1(const OpCall& call, std::span<const DTensor> inputs);
 DTensor run1(const OpCall& call, std::initializer_list<DTensor> inputs);
 
 // An op that ran.

@@ -14,7 +14,7 @@ namespace {
 // The same stream drops the same elements: of `a` in forward, of its gradient in backward.
 DTensor drop(const DTensor& a, RandomStream stream, double p, CallSite site) {
   const Rule rule = ops::pointwise_rule("dropout", a, true);
-  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
     Box box;
     const std::string letters = ops::letters_of(a.ndim());
     for (const char letter : letters) {

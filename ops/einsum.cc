@@ -20,7 +20,7 @@ DTensor product(std::string_view op, const Contraction& l, const DTensor& a, con
                   .letters = l.a + "," + l.b + "->" + l.out,
                   .linear = {{0}, {1}},
                   .names = {"a", "b"}};
-  const Kernel kernel = [&l](const KernelInfo&, std::span<const Tensor> in) {
+  const Kernel kernel = [&l](const KernelInfo&, ops::Pieces in) {
     return ops::Tensors{cpu::contract(in[0], in[1], {l.a, l.b, l.out})};
   };
   return run1({.rule = rule, .kernel = kernel, .backward = std::move(backward), .site = site},

@@ -16,7 +16,7 @@ DTensor table_gradient(const DTensor& g, const DTensor& ids, const DTensor& like
                   .letters = l + "z," + l + ",vz->vz",
                   .linear = {{0}},
                   .names = {"g", "ids", "table"}};
-  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
     return ops::Tensors{cpu::embedding_backward(in[0], in[1], info.range('v'), options.padding_id)};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {g, ids, like});
@@ -42,7 +42,7 @@ DTensor embedding(const DTensor& table, const DTensor& ids, const EmbeddingOptio
                   .letters = "vz," + l + "->" + l + "z",
                   .linear = {{0}},
                   .names = {"table", "ids"}};
-  const ops::Kernel kernel = [](const ops::KernelInfo& info, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [](const ops::KernelInfo& info, ops::Pieces in) {
     cpu::check_ids(in[1], info.size('v'), {}, "embedding");
     return ops::Tensors{cpu::embedding(in[0], in[1], info.range('v'))};
   };

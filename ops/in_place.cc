@@ -28,6 +28,13 @@ void check_target(std::string_view op, const DTensor& a) {
                          " made; what is written there would not reach the tensor that was "
                          "moved. Redistribute that one first");
   }
+  if (a.impl()->borrowed) {
+    throw PlacementError(std::string(op) + ": " + text_of(a) +
+                         " lies in the memory of a tensor that is placed otherwise, which a "
+                         "redistribute without messages made it of; what is written there would "
+                         "reach some ranks of that one. Write into a copy, mul(a, 1.0), or into "
+                         "that tensor before it is redistributed");
+  }
   if (!a.has_local()) return;
   const Tensor& t = a.local_tensor();
   for (int d = 0; d < t.ndim(); ++d) {
@@ -42,7 +49,7 @@ DTensor placed_like(const DTensor& a, const DTensor& from, CallSite site) {
   const std::string l = ops::letters_of(a.ndim());
   const Rule rule{
       .op = "copy_", .letters = l + "," + l + "->" + l, .linear = {{0, 1}}, .names = {"a", "from"}};
-  const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{in[1]};
   };
   const auto backward = [](std::span<const DTensor>, std::span<const DTensor>) -> BackwardFn {
@@ -74,6 +81,12 @@ void ops::in_place(std::string_view op, const DTensor& a, const std::function<DT
     throw PlacementError(std::string(op) + ": the result is " + text_of(result) +
                          ", written into " + text_of(a) +
                          ", which is not moved; use the op that gives a new tensor");
+  }
+  if (grad_enabled() && result.requires_grad() && a.is_leaf() && a.impl()->view) {
+    throw ArgumentError(std::string(op) + ": " + text_of(a) +
+                        " is a view of a tensor without graph: what is written there wants a "
+                        "gradient, which would not pass through that tensor. Make the whole by "
+                        "cat or where, or write under NoGrad");
   }
   if (a.has_local()) write(result.local_tensor(), a.local_tensor());
   take_graph(a, result);

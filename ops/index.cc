@@ -56,7 +56,7 @@ DTensor pick(std::string_view op, Kind kind, const DTensor& a, int dim, const DT
                   .letters = l.table + "," + l.index + "->" + l.picked,
                   .linear = {{0}},
                   .names = {"a", "index"}};
-  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
     cpu::check_ids(in[1], info.size('v'), {}, std::string(rule.op).c_str());
     const Range rows = info.range('v');
     return ops::Tensors{kind == Kind::kRows ? cpu::index_select(in[0], dim, in[1], rows)
@@ -79,7 +79,7 @@ DTensor add_into(std::string_view op, Kind kind, const DTensor& g, int dim, cons
                   .letters = l.picked + "," + l.index + "," + l.table + "->" + l.table,
                   .linear = {{0}},
                   .names = {"source", "index", "a"}};
-  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
     if (with_gradient) cpu::check_ids(in[1], info.size('v'), {}, std::string(rule.op).c_str());
     const Range rows = info.range('v');
     return ops::Tensors{kind == Kind::kRows ? cpu::index_sum(in[0], dim, in[1], rows)
@@ -142,7 +142,7 @@ DTensor one_hot(const DTensor& index, int64_t classes, DType dtype, CallSite sit
   const std::string l = ops::letters_of(index.ndim());
   const Rule rule{
       .op = "one_hot", .letters = l + "->" + l + "z", .made = {{'z', classes}}, .names = {"index"}};
-  const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo&, ops::Pieces in) {
     cpu::check_ids(in[0], classes, {}, "one_hot");
     return ops::Tensors{cpu::one_hot(in[0], classes, dtype)};
   };

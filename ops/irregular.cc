@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "dtensor/ops/dispatch.h"
-#include "dtensor/ops/policy.h"
 #include "dtensor/placement/apply_rule.h"
+#include "dtensor/tensor/policy.h"
 
 namespace dtensor::ops {
 

@@ -65,7 +65,7 @@ DTensor gradient_of_x(const State& state, const DTensor& g, const DTensor& x, co
       "layer_norm_dx", l + "h," + l + (weighted ? "h,h->" : "h->") + l + "h",
       weighted ? std::vector<std::vector<int>>{{0}, {2}} : std::vector<std::vector<int>>{{0}},
       {"g", "x", "w"});
-  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
     const Tensor mine_g = cpu::f16_as_f32(in[0]).to(cpu::f16_as_f32(in[1]).dtype());
     const Tensor mine_x = cpu::f16_as_f32(in[1]);
     const Tensor weight = weighted ? in[2] : Tensor();
@@ -92,7 +92,7 @@ std::vector<DTensor> gradients_of_weights(const State& state, const DTensor& g, 
                   .letters = l + "h," + l + "h->h,h",
                   .linear = {{0}},
                   .names = {"g", "x"}};
-  const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo&, ops::Pieces in) {
     const Tensor mine_x = cpu::f16_as_f32(in[1]);
     const cpu::LayerNormGrads grads =
         cpu::layer_norm_dw(cpu::f16_as_f32(in[0]).to(mine_x.dtype()), mine_x, state.stats);
@@ -140,7 +140,7 @@ DTensor run(const std::vector<DTensor>& inputs, const LayerNormOptions& options,
   const auto state = std::make_shared<State>();
   state->l = l;
   state->n = x.size(-1);
-  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
     const Tensor mine = cpu::f16_as_f32(in[0]);
     const DTensor& whole = info.input(0);
     state->cut = !whole.spec().levels(whole.ndim() - 1).empty();

@@ -19,7 +19,7 @@ using ops::Reduction;
 // g exp(x - y).
 DTensor gradient(const Reduction& r, const DTensor& g, const DTensor& x, const DTensor& y) {
   const Rule rule = r.gradient("logsumexp_backward", {"y"});
-  const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo&, ops::Pieces in) {
     const Shape& shape = in[1].shape();
     const Tensor share = cpu::exp(cpu::sub(in[1], ops::expand_back(in[2], r, shape)));
     return ops::Tensors{cpu::mul(share, ops::expand_back(in[0], r, shape))};
@@ -37,7 +37,7 @@ DTensor logsumexp(const DTensor& a, const Dims& dims, const LogSumExpOptions& op
   rule.communicating = r.reduced;
   rule.reduced = r.reduced;
   rule.ask = "{.sharded_dims = true}";
-  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
     const std::string letters = r.all + "->" + r.kept;
     const MoveOptions asked{.op = "logsumexp", .site = site};
     const Tensor x = in[0].to(cpu::accumulator_of(in[0].dtype()));

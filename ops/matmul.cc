@@ -8,27 +8,48 @@
 #include "dtensor/ops/dispatch.h"
 #include "dtensor/ops/einsum.h"
 #include "dtensor/ops/elementwise.h"
+#include "dtensor/ops/lasting_rules.h"
 #include "dtensor/ops/view.h"
 
 namespace dtensor {
 namespace {
 
-// A product of two tensors: linear in each, not in both jointly.
-Rule product_rule(std::string_view op, std::string letters, std::string_view a,
-                  std::string_view b) {
-  return Rule{
-      .op = std::string(op), .letters = std::move(letters), .linear = {{0}, {1}}, .names = {a, b}};
+// Products of two tensors: linear in each, not in both jointly.
+enum Product : size_t { kMatmul, kMatmulDa, kMatmulDb, kLinear, kLinearDx, kLinearDw, kProducts };
+
+struct ProductInfo {
+  std::string_view op;
+  std::string_view letters;  // "*" for the letters of the leading dims
+  std::string_view a;
+  std::string_view b;
+};
+constexpr ProductInfo kInfos[kProducts] = {
+    {"matmul", "*mk,*kn->*mn", "a", "b"},    {"matmul_da", "*mn,*kn->*mk", "g", "b"},
+    {"matmul_db", "*mk,*mn->*kn", "a", "g"}, {"linear", "*k,nk->*n", "x", "w"},
+    {"linear_dx", "*n,nk->*k", "g", "w"},    {"linear_dw", "*k,*n->nk", "x", "g"},
+};
+
+const Rule& rule_of(Product product, int leading) {
+  static ops::LastingRules<kProducts> rules(+[](size_t kind, int n) {
+    const ProductInfo& info = kInfos[kind];
+    Rule rule{.op = info.op, .letters = {}, .linear = {{0}, {1}}, .names = {info.a, info.b}};
+    for (const char c : info.letters) {
+      rule.letters += c == '*' ? ops::letters_of(n) : std::string(1, c);
+    }
+    return rule;
+  });
+  return rules.of(product, leading);
 }
 
-ops::Kernel product_kernel(Tensor (*f)(const Tensor&, const Tensor&)) {
-  return [f](const ops::KernelInfo&, std::span<const Tensor> in) {
-    return ops::Tensors{f(in[0], in[1])};
-  };
+using ProductKernel = Tensor (*)(const Tensor&, const Tensor&);
+
+ops::Kernel kernel_of(ProductKernel f) {
+  return [f](const ops::KernelInfo&, ops::Pieces in) { return ops::Tensors{f(in[0], in[1])}; };
 }
 
-DTensor product(const Rule& rule, Tensor (*f)(const Tensor&, const Tensor&), const DTensor& a,
-                const DTensor& b) {
-  return ops::run1({.rule = rule, .kernel = product_kernel(f)}, {a, b});
+DTensor run(Product product, int leading, ProductKernel f, const DTensor& a, const DTensor& b) {
+  const ops::Kernel kernel = kernel_of(f);
+  return ops::run1({.rule = rule_of(product, leading), .kernel = kernel, .lasting = true}, {a, b});
 }
 
 Tensor times_transposed(const Tensor& a, const Tensor& b) {
@@ -38,20 +59,35 @@ Tensor transposed_times(const Tensor& a, const Tensor& b) {
   return cpu::matmul(a.transpose(-2, -1), b);
 }
 
-// The gradients of a product: `da` of (g, b), `db` of (a, g), each where it is wanted.
-using Gradient = SmallFunction<DTensor(const DTensor&, const DTensor&)>;
-ops::MakeBackward product_backward(std::string_view op, Gradient da, Gradient db) {
-  return [op, da = std::move(da), db = std::move(db)](std::span<const DTensor> in,
-                                                      std::span<const DTensor>) -> BackwardFn {
+// A product with its gradients: `da` of (g, b), `db` of (a, g), each where it is wanted.
+struct Differentiable {
+  Product product;
+  ProductKernel kernel;
+  DTensor (*da)(const DTensor& g, const DTensor& b);
+  DTensor (*db)(const DTensor& a, const DTensor& g);
+};
+
+DTensor run(const Differentiable& f, int leading, const DTensor& a, const DTensor& b,
+            CallSite site) {
+  const ops::Kernel kernel = kernel_of(f.kernel);
+  const auto backward = [&f](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
+    const std::string_view op = kInfos[f.product].op;
     const bool wants_a = in[0].requires_grad();
     const bool wants_b = in[1].requires_grad();
     return
-        [da, db, a = wants_b ? Saved(in[0], op) : Saved(), b = wants_a ? Saved(in[1], op) : Saved(),
-         wants_a, wants_b](std::span<const DTensor> g) {
+        [da = f.da, db = f.db, a = wants_b ? Saved(in[0], op) : Saved(),
+         b = wants_a ? Saved(in[1], op) : Saved(), wants_a, wants_b](std::span<const DTensor> g) {
           return Grads{wants_a ? da(g[0], b.value()) : DTensor(),
                        wants_b ? db(a.value(), g[0]) : DTensor()};
         };
   };
+  return ops::run1({.rule = rule_of(f.product, leading),
+                    .kernel = kernel,
+                    .backward = backward,
+                    .site = site,
+                    .twice = true,
+                    .lasting = true},
+                   {a, b});
 }
 
 [[noreturn]] void refuse(const DTensor& a, const DTensor& b) {
@@ -126,32 +162,35 @@ DTensor linear_dw_of_ops(const DTensor& x, const DTensor& g) {
   return matmul(transpose(rows_g), rows_x);
 }
 
+// What is recorded is made of ops that have gradients themselves.
+DTensor matmul_da(const DTensor& g, const DTensor& b) {
+  if (grad_enabled()) return matmul(g, transpose(b, -2, -1));
+  return run(kMatmulDa, g.ndim() - 2, times_transposed, g, b);
+}
+DTensor matmul_db(const DTensor& a, const DTensor& g) {
+  if (grad_enabled()) return matmul(transpose(a, -2, -1), g);
+  return run(kMatmulDb, g.ndim() - 2, transposed_times, a, g);
+}
+DTensor linear_dx(const DTensor& g, const DTensor& w) {
+  if (grad_enabled()) return linear(g, transpose(w));
+  return run(kLinearDx, g.ndim() - 1, cpu::linear_dx, g, w);
+}
+DTensor linear_dw(const DTensor& x, const DTensor& g) {
+  if (grad_enabled()) return linear_dw_of_ops(x, g);
+  constexpr auto kDw = +[](const Tensor& x, const Tensor& g) { return cpu::linear_dw(g, x); };
+  return run(kLinearDw, g.ndim() - 1, kDw, x, g);
+}
+
+constexpr Differentiable kMatmulWithGradients{kMatmul, cpu::matmul, matmul_da, matmul_db};
+constexpr Differentiable kLinearWithGradients{kLinear, cpu::linear, linear_dx, linear_dw};
+
 }  // namespace
 
 DTensor matmul(const DTensor& a, const DTensor& b, CallSite site) {
   ops::check_same_dtype("matmul", {a, b});
   ops::check_floating("matmul", a);
   if (!equal_leading(a, b)) return broadcast_matmul(a, b, site);
-  const std::string l = ops::letters_of(a.ndim() - 2);
-  const Rule rule = product_rule("matmul", l + "mk," + l + "kn->" + l + "mn", "a", "b");
-  return ops::run1(
-      {.rule = rule,
-       .kernel = product_kernel(cpu::matmul),
-       .backward = product_backward(
-           "matmul",
-           [l](const DTensor& g, const DTensor& b) {
-             if (grad_enabled()) return matmul(g, transpose(b, -2, -1));
-             return product(product_rule("matmul_da", l + "mn," + l + "kn->" + l + "mk", "g", "b"),
-                            times_transposed, g, b);
-           },
-           [l](const DTensor& a, const DTensor& g) {
-             if (grad_enabled()) return matmul(transpose(a, -2, -1), g);
-             return product(product_rule("matmul_db", l + "mk," + l + "mn->" + l + "kn", "a", "g"),
-                            transposed_times, a, g);
-           }),
-       .site = site,
-       .twice = true},
-      {a, b});
+  return run(kMatmulWithGradients, a.ndim() - 2, a, b, site);
 }
 
 DTensor bmm(const DTensor& a, const DTensor& b, CallSite site) {
@@ -170,26 +209,7 @@ DTensor linear(const DTensor& x, const DTensor& w, const DTensor& bias, CallSite
     throw ArgumentError("linear takes x [...,k] and w [n,k], got " + to_string(x.shape()) +
                         " and " + to_string(w.shape()));
   }
-  const std::string l = ops::letters_of(x.ndim() - 1);
-  const Rule rule = product_rule("linear", l + "k,nk->" + l + "n", "x", "w");
-  const DTensor y = ops::run1(
-      {.rule = rule,
-       .kernel = product_kernel(cpu::linear),
-       .backward = product_backward(
-           "linear",
-           [l](const DTensor& g, const DTensor& w) {
-             if (grad_enabled()) return linear(g, transpose(w));
-             return product(product_rule("linear_dx", l + "n,nk->" + l + "k", "g", "w"),
-                            cpu::linear_dx, g, w);
-           },
-           [l](const DTensor& x, const DTensor& g) {
-             if (grad_enabled()) return linear_dw_of_ops(x, g);
-             const auto dw = [](const Tensor& x, const Tensor& g) { return cpu::linear_dw(g, x); };
-             return product(product_rule("linear_dw", l + "k," + l + "n->nk", "x", "g"), dw, x, g);
-           }),
-       .site = site,
-       .twice = true},
-      {x, w});
+  const DTensor y = run(kLinearWithGradients, x.ndim() - 1, x, w, site);
   return bias.defined() ? add(y, bias, site) : y;
 }
 

@@ -22,7 +22,7 @@ using ops::Reduction;
 // g x / y, and 0 where y is.
 DTensor gradient(const Reduction& r, const DTensor& g, const DTensor& x, const DTensor& y) {
   const Rule rule = r.gradient("norm_backward", {"y"});
-  const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo&, ops::Pieces in) {
     const Tensor ratio = cpu::binary(cpu::BinaryOp::kDiv, in[0], in[2]);
     const Tensor safe = cpu::where(in[2], ratio, Tensor::zeros({}, in[2].dtype()));
     return ops::Tensors{cpu::mul(in[1], ops::expand_back(safe, r, in[1].shape()))};
@@ -36,7 +36,7 @@ DTensor euclidean(const DTensor& a, const Dims& dims, const NormOptions& options
   rule.communicating = r.reduced;
   rule.reduced = r.reduced;
   rule.ask = "{.sharded_dims = true}";
-  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
     const Tensor x = in[0].to(cpu::accumulator_of(in[0].dtype()));
     const Tensor total = ops::reduce_over_ranks(
         cpu::sum(cpu::unary(cpu::UnaryOp::kSquare, x), r.dims), info.input(0),

@@ -12,7 +12,7 @@ namespace dtensor::ops {
 // kernel(info, local) -> Tensor; adjoint(grad of the output) -> grad of the input.
 template <class F, class G>
 DTensor run_one(const Rule& rule, const DTensor& a, F kernel, G adjoint, CallSite site) {
-  const Kernel on_piece = [&kernel](const KernelInfo& info, std::span<const Tensor> in) {
+  const Kernel on_piece = [&kernel](const KernelInfo& info, Pieces in) {
     return ops::Tensors{kernel(info, in[0])};
   };
   const auto backward = [&adjoint](std::span<const DTensor>,
@@ -27,7 +27,7 @@ DTensor run_one(const Rule& rule, const DTensor& a, F kernel, G adjoint, CallSit
 // Without a gradient: adjoints themselves.
 template <class F>
 DTensor run_one(const Rule& rule, const DTensor& a, F kernel) {
-  const Kernel on_piece = [&kernel](const KernelInfo& info, std::span<const Tensor> in) {
+  const Kernel on_piece = [&kernel](const KernelInfo& info, Pieces in) {
     return ops::Tensors{kernel(info, in[0])};
   };
   return run1({.rule = rule, .kernel = on_piece}, {a});

@@ -25,7 +25,6 @@
 #include "dtensor/ops/mse_loss.h"
 #include "dtensor/ops/norm.h"
 #include "dtensor/ops/parts.h"
-#include "dtensor/ops/policy.h"
 #include "dtensor/ops/pool.h"
 #include "dtensor/ops/rearrange.h"
 #include "dtensor/ops/reduce.h"
@@ -40,3 +39,4 @@
 #include "dtensor/ops/view.h"
 #include "dtensor/tensor/distribute.h"
 #include "dtensor/tensor/dtensor.h"
+#include "dtensor/tensor/policy.h"

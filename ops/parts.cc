@@ -73,7 +73,7 @@ DTensor join(std::string_view op, std::span<const DTensor> parts, const Parting&
             .made = {{l.whole[static_cast<size_t>(p.dim)], p.total()}},
             .linear = {std::vector<int>(parts.size())}};
   std::iota(rule.linear[0].begin(), rule.linear[0].end(), 0);
-  const ops::Kernel kernel = [&p](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&p](const ops::KernelInfo&, ops::Pieces in) {
     Shape shape = in[0].shape();
     if (p.dropped) {
       shape = ops::with_dim(shape, p.dim, p.total());
@@ -104,7 +104,7 @@ std::vector<DTensor> take_apart(std::string_view op, const DTensor& a, const Par
                   .uncut = std::string(1, l.whole[static_cast<size_t>(p.dim)]),
                   .made = l.made,
                   .linear = {{0}}};
-  const ops::Kernel kernel = [&p](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&p](const ops::KernelInfo&, ops::Pieces in) {
     std::vector<Tensor> parts;
     int64_t begin = 0;
     for (size_t i = 0; i < p.sizes.size(); ++i) {

@@ -41,7 +41,7 @@ Rule pool_rule(const char* op, const DTensor& x, const cpu::Window& window) {
 DTensor max_pool2d(const DTensor& x, const Pool2dOptions& options, CallSite site) {
   const cpu::Window window = window_of("max_pool2d", x, options);
   const Rule rule = pool_rule("max_pool2d", x, window);
-  const ops::Kernel kernel = [&window](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&window](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{cpu::max_pool2d(in[0], window)};
   };
   const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
@@ -52,7 +52,7 @@ DTensor max_pool2d(const DTensor& x, const Pool2dOptions& options, CallSite site
                       .uncut = "yxYX",
                       .linear = {{0}},
                       .names = {"g", "x"}};
-      const ops::Kernel to_largest = [&](const ops::KernelInfo&, std::span<const Tensor> t) {
+      const ops::Kernel to_largest = [&](const ops::KernelInfo&, ops::Pieces t) {
         return ops::Tensors{cpu::max_pool2d_backward(t[0], t[1], window)};
       };
       return Grads{ops::run1({.rule = back, .kernel = to_largest}, {g[0], x.value()})};

@@ -23,7 +23,7 @@ using ops::Reduction;
 DTensor spread(const Reduction& r, const DTensor& g, const DTensor& like, double count) {
   Rule rule = r.gradient("spread");
   rule.names = {"g", "like"};
-  const ops::Kernel kernel = [&r, count](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&r, count](const ops::KernelInfo&, ops::Pieces in) {
     const Tensor part = count == 1.0 ? in[0] : cpu::binary(cpu::BinaryOp::kDiv, in[0], count);
     return ops::Tensors{ops::expand_back(part, r, in[1].shape()).clone()};
   };
@@ -51,7 +51,7 @@ DTensor run_sum(std::string_view op, const DTensor& a, const Reduction& r, bool 
   const double count = divide ? static_cast<double>(r.count) : 1.0;
   Rule rule = r.rule(op);
   rule.linear = {{0}};
-  const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo&, ops::Pieces in) {
     const Tensor y = divide ? mean_of(in[0], r, count) : cpu::sum(in[0], r.dims);
     return ops::Tensors{ops::finished(y, r, in[0].shape())};
   };
@@ -90,7 +90,7 @@ DTensor extreme_gradient(const Reduction& r, const DTensor& g, const DTensor& x,
   refuse_partial_gradient(y);
   Rule rule = r.gradient("extreme_backward", {"y"});
   rule.uncut += r.reduced;
-  const ops::Kernel kernel = [&r](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&r](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{select_extreme(in[0], in[1], in[2], r)};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {g, x, y});
@@ -102,7 +102,7 @@ DTensor prod_gradient(const Reduction& r, const DTensor& g, const DTensor& x, co
   refuse_partial_gradient(y);
   Rule rule = r.gradient("prod_backward");
   rule.uncut += r.reduced;
-  const ops::Kernel kernel = [&r](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&r](const ops::KernelInfo&, ops::Pieces in) {
     const Tensor others = cpu::products_of_others(in[1], r.dims);
     return ops::Tensors{cpu::mul(others, ops::expand_back(in[0], r, in[1].shape()))};
   };
@@ -124,7 +124,7 @@ struct Choice {
 DTensor run_choice(const Choice& c, const DTensor& a, const Reduction& r, CallSite site) {
   Rule rule = r.rule(c.op);
   rule.reduce = c.reduce;
-  const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{
         ops::finished(c.local(in[0], r.dims, cpu::KeepDims::kNo), r, in[0].shape())};
   };

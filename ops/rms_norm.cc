@@ -42,7 +42,7 @@ DTensor gradient_of_x(const State& s, const DTensor& g, const DTensor& x, const 
   const std::string& l = s.l;
   const Rule rule =
       norm_rule("rms_norm_dx", l + "h," + l + "h,h->" + l + "h", {{0}, {2}}, {"g", "x", "w"});
-  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
     const Tensor mine_x = cpu::f16_as_f32(in[1]);
     const Tensor mine_g = cpu::f16_as_f32(in[0]);
     if (!s.cut) {
@@ -65,7 +65,7 @@ DTensor gradient_of_w(const State& s, const DTensor& g, const DTensor& x, DType 
                   .letters = s.l + "h," + s.l + "h->h",
                   .linear = {{0}},
                   .names = {"g", "x"}};
-  const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo&, ops::Pieces in) {
     const Tensor mine_x = cpu::f16_as_f32(in[1]);
     const Tensor mine_g = cpu::f16_as_f32(in[0]);
     const Tensor dw = s.cut ? cpu::layer_norm_dw(mine_g, mine_x, s.stats).dw
@@ -82,7 +82,7 @@ std::vector<DTensor> both_gradients(const State& s, const DTensor& g, const DTen
   Rule rule =
       norm_rule("rms_norm_backward", l + "h," + l + "h,h->" + l + "h,h", {{0}}, {"g", "x", "w"});
   std::swap(rule.uncut, rule.communicating);
-  const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo&, ops::Pieces in) {
     const cpu::RmsNormGrads grads = cpu::rms_norm_backward(
         cpu::f16_as_f32(in[0]), cpu::f16_as_f32(in[1]), cpu::f16_as_f32(in[2]), s.eps);
     return ops::Tensors{grads.dx.to(in[1].dtype()), grads.dw.to(in[2].dtype())};
@@ -111,7 +111,7 @@ DTensor rms_norm(const DTensor& x, const DTensor& w, const RmsNormOptions& optio
   state->n = x.size(-1);
   const std::string& l = state->l;
   const Rule rule = norm_rule("rms_norm", l + "h,h->" + l + "h", {{1}}, {"x", "w"});
-  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
     const Tensor mine = cpu::f16_as_f32(in[0]);
     if (!is_cut(info.input(0))) {
       return ops::Tensors{

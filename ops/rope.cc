@@ -19,7 +19,7 @@ Rule rope_rule(std::string_view op, int ndim) {
 
 DTensor gradient(const DTensor& g, const DTensor& cos, const DTensor& sin) {
   const Rule rule = rope_rule("rope_backward", g.ndim());
-  const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{cpu::rope_backward(in[0], in[1], in[2])};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {g, cos, sin});
@@ -37,7 +37,7 @@ DTensor rope(const DTensor& x, const DTensor& cos, const DTensor& sin, CallSite 
     throw ArgumentError("rope: the tables get no gradient; pass cos.detach() and sin.detach()");
   }
   const Rule rule = rope_rule("rope", x.ndim());
-  const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{cpu::rope(in[0], in[1], in[2])};
   };
   const auto backward = [](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {

@@ -24,8 +24,10 @@ uint64_t mix(uint64_t hash, std::string_view text) {
   return mix(hash, rest);
 }
 
-uint64_t hash_of(const Rule& rule, bool allow, auto specs) {
-  uint64_t hash = mix(mix(allow ? 1 : 2, rule.op.view()), rule.letters.view());
+uint64_t hash_of(const RuleUse& use, auto specs) {
+  uint64_t hash = use.allow_communicating ? 1 : 2;
+  hash = use.lasting ? mix(hash, reinterpret_cast<uintptr_t>(&use.rule))
+                     : mix(mix(hash, use.rule.op.view()), use.rule.letters.view());
   for (size_t i = 0; i < specs.size(); ++i) {
     hash = mix(hash, reinterpret_cast<uintptr_t>(specs[i]));
   }
@@ -73,19 +75,30 @@ CachedRow::CachedRow(const Rule& rule, std::span<const Layout> in, const RuleRes
   }
 }
 
-Layout CachedRow::out(size_t output, const Rule& rule, std::span<const DTensor> inputs) const {
-  const Output& out = out_[output];
+template <class ShapeOf>
+Shape CachedRow::shape(size_t output, const Rule& rule, const ShapeOf& shape_of) const {
   Shape shape;
-  for (const Source& s : out.lengths) {
+  for (const Source& s : out_[output].lengths) {
     if (s.input >= 0) {
-      shape.push_back(inputs[static_cast<size_t>(s.input)].shape()[s.dim]);
+      shape.push_back(shape_of(static_cast<size_t>(s.input))[s.dim]);
       continue;
     }
     for (const MadeLetter& made : rule.made) {
       if (made.letter == s.dim) shape.push_back(made.size);
     }
   }
-  return Layout(out.spec, shape);
+  return shape;
+}
+
+Layout CachedRow::out(size_t output, const Rule& rule, std::span<const DTensor> inputs) const {
+  const auto global = [&](size_t i) -> const Shape& { return inputs[i].shape(); };
+  return Layout(out_[output].spec, shape(output, rule, global));
+}
+
+Shape CachedRow::local_shape(size_t output, const Rule& rule,
+                             std::span<const DTensor> inputs) const {
+  const auto local = [&](size_t i) -> const Shape& { return inputs[i].local_tensor().shape(); };
+  return shape(output, rule, local);
 }
 
 bool CachedRow::fits(std::span<const DTensor> inputs) const {
@@ -104,15 +117,18 @@ const std::unique_ptr<RuleCache::Entry>& RuleCache::at(uint64_t hash, const Same
   return table_[place];
 }
 
-const CachedRow* RuleCache::find(const Rule& rule, bool allow,
-                                 std::span<const DTensor> inputs) const {
+bool RuleCache::Entry::is_of(const RuleUse& use) const {
+  return allow == use.allow_communicating && lasting == use.lasting_rule() &&
+         (use.lasting || same_rule(rule, use.rule));
+}
+
+const CachedRow* RuleCache::find(const RuleUse& use, std::span<const DTensor> inputs) const {
   Ids ids;
   for (const DTensor& x : inputs) ids.push_back(x.spec().id());
   const auto same_specs = [&](const Entry& e) {
-    return e.allow == allow && same_rule(e.rule, rule) &&
-           std::ranges::equal(e.specs, ids, {}, &Spec::id);
+    return e.is_of(use) && std::ranges::equal(e.specs, ids, {}, &Spec::id);
   };
-  uint64_t hash = hash_of(rule, allow, ids);
+  uint64_t hash = hash_of(use, ids);
   const Entry* entry =
       at(hash, [&](const Entry& e) { return e.lengths.empty() && same_specs(e); }).get();
   if (entry != nullptr && entry->by_lengths) {
@@ -129,23 +145,23 @@ const CachedRow* RuleCache::find(const Rule& rule, bool allow,
 void RuleCache::put(std::unique_ptr<Entry> entry) {
   const auto& place = at(entry->hash, [&](const Entry& e) {
     return e.lengths == entry->lengths && e.specs == entry->specs && e.allow == entry->allow &&
-           same_rule(e.rule, entry->rule);
+           e.lasting == entry->lasting && same_rule(e.rule, entry->rule);
   });
   if (place == nullptr) ++size_;
   table_[static_cast<size_t>(&place - table_.data())] = std::move(entry);
 }
 
-void RuleCache::keep(const Rule& rule, bool allow, std::span<const Layout> in,
-                     const RuleResult& result) {
+void RuleCache::keep(const RuleUse& use, std::span<const Layout> in, const RuleResult& result) {
   if (static_cast<size_t>(size_) + 2 > kPlaces / 2) {
     for (auto& entry : table_) entry = nullptr;
     size_ = 0;
   }
   Ids ids;
   for (const Layout& x : in) ids.push_back(x.spec().id());
-  auto entry = std::make_unique<Entry>(Entry{.hash = hash_of(rule, allow, ids),
-                                             .rule = rule,
-                                             .allow = allow,
+  auto entry = std::make_unique<Entry>(Entry{.hash = hash_of(use, ids),
+                                             .lasting = use.lasting_rule(),
+                                             .rule = use.lasting ? Rule{} : use.rule,
+                                             .allow = use.allow_communicating,
                                              .specs = {},
                                              .by_lengths = result.by_lengths,
                                              .lengths = {},
@@ -153,8 +169,9 @@ void RuleCache::keep(const Rule& rule, bool allow, std::span<const Layout> in,
   for (const Layout& x : in) entry->specs.push_back(x.spec());
   if (result.by_lengths) {
     auto marker = std::make_unique<Entry>(Entry{.hash = entry->hash,
-                                                .rule = rule,
-                                                .allow = allow,
+                                                .lasting = entry->lasting,
+                                                .rule = entry->rule,
+                                                .allow = entry->allow,
                                                 .specs = entry->specs,
                                                 .by_lengths = true,
                                                 .lengths = {},
@@ -165,7 +182,7 @@ void RuleCache::keep(const Rule& rule, bool allow, std::span<const Layout> in,
     }
     put(std::move(marker));
   }
-  entry->row = std::make_unique<CachedRow>(rule, in, result);
+  entry->row = std::make_unique<CachedRow>(use.rule, in, result);
   put(std::move(entry));
 }
 

@@ -29,6 +29,9 @@ class CachedRow {
   Layout out(size_t output, const Rule& rule, std::span<const DTensor> inputs) const;
   // Have dims of one letter one length?
   bool fits(std::span<const DTensor> inputs) const;
+  // The shape of an output on this rank: the lengths that its letters have in `inputs` there, which
+  // lie as the row has them.
+  Shape local_shape(size_t output, const Rule& rule, std::span<const DTensor> inputs) const;
 
  private:
   // Where a length stands: dim `dim` of an input, or, for input < 0, the made letter `dim`.
@@ -45,6 +48,8 @@ class CachedRow {
     Source b;
   };
   static Source source_of(const RuleLetters& letters, char letter);
+  template <class ShapeOf>
+  Shape shape(size_t output, const Rule& rule, const ShapeOf& shape_of) const;
 
   InlineVector<Spec, 4> in_;
   bool moves_ = false;
@@ -52,20 +57,30 @@ class CachedRow {
   InlineVector<Equal, 8> equal_;
 };
 
+// What is asked of a rule.
+struct RuleUse {
+  const Rule& rule;
+  bool allow_communicating = false;
+  bool lasting = false;  // as OpCall's
+
+  const Rule* lasting_rule() const { return lasting ? &rule : nullptr; }
+};
+
 class RuleCache {
  public:
   // nullptr where it is not there, or lengths do not fit.
-  const CachedRow* find(const Rule& rule, bool allow_communicating,
-                        std::span<const DTensor> inputs) const;
-  void keep(const Rule& rule, bool allow_communicating, std::span<const Layout> in,
-            const RuleResult& result);
+  const CachedRow* find(const RuleUse& use, std::span<const DTensor> inputs) const;
+  void keep(const RuleUse& use, std::span<const Layout> in, const RuleResult& result);
   int64_t size() const { return size_; }
 
  private:
   struct Entry {
     uint64_t hash = 0;
-    Rule rule;
+    const Rule* lasting = nullptr;  // the rule itself
+    Rule rule;                      // where it does not last
     bool allow = false;
+
+    bool is_of(const RuleUse& use) const;
     InlineVector<Spec, 4> specs;
     bool by_lengths = false;         // and then
     InlineVector<Shape, 4> lengths;  // empty: lengths are part of the keys of these Specs

@@ -12,7 +12,7 @@
 namespace dtensor {
 namespace {
 
-cpu::SiluMulGrads gradients_of(std::span<const Tensor> in) {
+cpu::SiluMulGrads gradients_of(ops::Pieces in) {
   return cpu::silu_mul_backward(cpu::f16_as_f32(in[0]), cpu::f16_as_f32(in[1]),
                                 cpu::f16_as_f32(in[2]));
 }
@@ -27,7 +27,7 @@ std::vector<DTensor> silu_mul_gradients(const DTensor& g, const DTensor& a, cons
                     .letters = in + "," + l,
                     .linear = {{0}},
                     .names = {"g", "a", "b"}};
-    const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
+    const ops::Kernel kernel = [](const ops::KernelInfo&, ops::Pieces in) {
       const cpu::SiluMulGrads grads = gradients_of(in);
       return ops::Tensors{grads.da.to(in[0].dtype()), grads.db.to(in[0].dtype())};
     };
@@ -35,7 +35,7 @@ std::vector<DTensor> silu_mul_gradients(const DTensor& g, const DTensor& a, cons
   }
   const Rule rule{
       .op = "silu_mul_da", .letters = in, .linear = {{0}, {2}}, .names = {"g", "a", "b"}};
-  const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{gradients_of(in).da.to(in[0].dtype())};
   };
   return {ops::run1({.rule = rule, .kernel = kernel}, {g, a, b}), mul(g, silu(a))};
@@ -49,7 +49,7 @@ DTensor silu_mul(const DTensor& a, const DTensor& b, CallSite site) {
   const std::string l = ops::letters_of(a.ndim());
   const Rule rule{
       .op = "silu_mul", .letters = l + "," + l + "->" + l, .linear = {{1}}, .names = {"a", "b"}};
-  const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [](const ops::KernelInfo&, ops::Pieces in) {
     const Tensor y = cpu::silu_mul(cpu::f16_as_f32(in[0]), cpu::f16_as_f32(in[1]));
     return ops::Tensors{y.to(in[0].dtype())};
   };

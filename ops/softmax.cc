@@ -46,7 +46,7 @@ DTensor gradient(const Softmax& s, const DTensor& g, const DTensor& y) {
                   .letters = l + "," + l + "->" + l,
                   .communicating = class_letter(y, s.dim),
                   .names = {"g", "y"}};
-  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
     const Tensor rows_g = to_last(in[0], s.dim);
     const Tensor rows_y = to_last(in[1], s.dim);
     const Tensor dot = ops::reduce_classes(cpu::softmax_dot(rows_g, rows_y, s.form),
@@ -69,7 +69,7 @@ DTensor run(const char* op, SoftmaxForm form, const DTensor& x, const SoftmaxOpt
                   .communicating = class_letter(x, s.dim),
                   .ask = "{.sharded_classes = true}",
                   .names = {"x"}};
-  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
     const Tensor rows = to_last(in[0], s.dim);
     const cpu::SoftmaxStats stats =
         ops::class_stats({info.input(0), s.dim, rows}, {.op = op, .site = site});

@@ -28,7 +28,7 @@ DTensor to_their_places(std::string_view op, const DTensor& g, const DTensor& in
                   .made = {{wide[static_cast<size_t>(dim)], size}},
                   .linear = {{0}},
                   .names = {"g", "indices"}};
-  const ops::Kernel kernel = [=](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [=](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{cpu::scatter_sum(in[0], dim, in[1], {0, size})};
   };
   return ops::run1({.rule = rule, .kernel = kernel}, {g, indices});
@@ -41,7 +41,7 @@ SortResult order(std::string_view op, const DTensor& a, const Ordering& by, Call
                   .letters = in + "->" + out + "," + out,
                   .uncut = std::string(1, in[static_cast<size_t>(by.dim)]),
                   .made = {{'Z', by.count}}};
-  const ops::Kernel kernel = [&by](const ops::KernelInfo&, std::span<const Tensor> x) {
+  const ops::Kernel kernel = [&by](const ops::KernelInfo&, ops::Pieces x) {
     cpu::Sorted sorted = cpu::sort(x[0], by.dim, by.order, by.count);
     return ops::Tensors{std::move(sorted.values), std::move(sorted.indices)};
   };

@@ -6,6 +6,7 @@
 #include "dtensor/ops/broadcast.h"
 #include "dtensor/ops/cpu/unary.h"
 #include "dtensor/ops/dispatch.h"
+#include "dtensor/ops/lasting_rules.h"
 
 namespace dtensor {
 namespace {
@@ -16,17 +17,34 @@ using cpu::UnarySaves;
 
 DTensor run(UnaryOp op, const DTensor& a, const Numbers& numbers, CallSite site);
 
+const Rule& rule_of(UnaryOp op, int ndim) {
+  static ops::LastingRules<cpu::kUnaryOps> rules(+[](size_t kind, int n) {
+    const cpu::UnaryInfo& info = cpu::info_of(static_cast<UnaryOp>(kind));
+    Rule rule{.op = info.name, .letters = ops::pointwise_letters(1, n)};
+    if (info.saves == UnarySaves::kNothing) rule.linear = {{0}};
+    return rule;
+  });
+  return rules.of(static_cast<size_t>(op), ndim);
+}
+
+const Rule& backward_rule_of(UnaryOp op, int ndim) {
+  static ops::LastingRules<cpu::kUnaryOps> rules(+[](size_t kind, int n) {
+    const cpu::UnaryInfo& info = cpu::info_of(static_cast<UnaryOp>(kind));
+    return Rule{.op = std::string(info.name) + "_backward",
+                .letters = ops::pointwise_letters(2, n),
+                .linear = {{0}},
+                .names = {"g", info.saves == UnarySaves::kInput ? "x" : "y"}};
+  });
+  return rules.of(static_cast<size_t>(op), ndim);
+}
+
 // g times the slope: linear in g.
 DTensor gradient(UnaryOp op, const Numbers& numbers, const DTensor& g, const DTensor& saved) {
-  const std::string l = ops::letters_of(g.ndim());
-  const Rule rule{.op = std::string(cpu::info_of(op).name) + "_backward",
-                  .letters = l + "," + l + "->" + l,
-                  .linear = {{0}},
-                  .names = {"g", cpu::info_of(op).saves == UnarySaves::kInput ? "x" : "y"}};
-  const ops::Kernel kernel = [op, numbers](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [op, numbers](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{cpu::unary_backward(op, in[0], in[1], numbers)};
   };
-  return ops::run1({.rule = rule, .kernel = kernel}, {g, saved});
+  return ops::run1({.rule = backward_rule_of(op, g.ndim()), .kernel = kernel, .lasting = true},
+                   {g, saved});
 }
 
 ops::MakeBackward backward_of(UnaryOp op, const Numbers& numbers) {
@@ -56,16 +74,16 @@ DTensor run(UnaryOp op, const DTensor& a, const Numbers& numbers, CallSite site)
   const cpu::UnaryInfo& info = cpu::info_of(op);
   ops::check_same_dtype(info.name, {a});
   cpu::check_dtype(op, a.dtype());
-  const Rule rule = ops::pointwise_rule(info.name, a, info.saves == UnarySaves::kNothing);
-  const ops::Kernel kernel = [op, numbers](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [op, numbers](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{cpu::unary(op, in[0], numbers)};
   };
-  return ops::run1({.rule = rule,
+  return ops::run1({.rule = rule_of(op, a.ndim()),
                     .kernel = kernel,
                     .backward = backward_of(op, numbers),
                     .dtype = info.to_bool ? DType::kBool : a.dtype(),
                     .site = site,
-                    .twice = true},
+                    .twice = true,
+                    .lasting = true},
                    {a});
 }
 

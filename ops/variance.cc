@@ -22,7 +22,7 @@ using ops::Reduction;
 DTensor gradient(const Reduction& r, double divisor, const DTensor& g, const DTensor& x,
                  const DTensor& mean) {
   const Rule rule = r.gradient("var_backward", {"mean"});
-  const ops::Kernel kernel = [&](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo&, ops::Pieces in) {
     const Shape& shape = in[1].shape();
     const Tensor distance = cpu::sub(in[1].to(in[2].dtype()), ops::expand_back(in[2], r, shape));
     const Tensor scaled = cpu::binary(cpu::BinaryOp::kDiv, in[0].to(in[2].dtype()), divisor / 2);
@@ -42,7 +42,7 @@ DTensor var(const DTensor& a, const Dims& dims, const VarOptions& options, CallS
   rule.communicating = r.reduced;
   rule.reduced = r.reduced;
   rule.ask = "{.sharded_dims = true}";
-  const ops::Kernel kernel = [&](const ops::KernelInfo& info, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
     const ops::RankReduction over{
         r.all + "->" + r.kept, PartialOp::kSum, {.op = "var", .site = site}};
     const Tensor x = in[0].to(cpu::accumulator_of(in[0].dtype()));

@@ -15,7 +15,7 @@ DTensor where(const DTensor& condition, const DTensor& a, const DTensor& b, Call
   ops::check_same_dtype("where", {a, b});
   const std::array<DTensor, 3> inputs = {condition, a, b};
   const Rule rule = ops::broadcast_rule("where", inputs, {{1, 2}}, {"condition", "a", "b"});
-  const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
+  const ops::Kernel kernel = [](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{cpu::where(in[0], in[1], in[2])};
   };
   const auto backward = [](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {

@@ -46,10 +46,6 @@ struct BackwardMode {
 using Grads = InlineVector<DTensor, 4>;
 using BackwardFn = SmallFunction<Grads(std::span<const DTensor> grads), 96>;
 
-// Runs once a gradient is complete in a backward pass, before it goes on. What it returns goes on
-// instead; undefined: nothing does.
-using GradHook = std::function<DTensor(const DTensor& grad)>;
-
 // Holds no output, so that a graph goes when the last tensor that it led to does.
 class Node {
  public:

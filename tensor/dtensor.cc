@@ -52,6 +52,11 @@ std::string internal::describe(const DTensor& t) {
   return text;
 }
 
+DTensor internal::of_piece(Tensor local, Layout layout, const DeviceMesh& mesh) {
+  const DType dtype = local.dtype();
+  return DTensor(make_small<DTensor::Impl>(std::move(local), dtype, std::move(layout), mesh));
+}
+
 Tensor internal::local_or_none(const DTensor& t) {
   return t.has_local() ? t.local_tensor() : Tensor();
 }
@@ -95,26 +100,15 @@ DTensor::DTensor(DType dtype, Layout layout, DeviceMesh mesh) {
   impl_ = make_small<Impl>(Tensor(), dtype, std::move(layout), std::move(mesh));
 }
 
-const DTensor::Impl& DTensor::get() const {
-  internal_check(defined(), "an undefined DTensor was used");
-  return *impl_;
+void DTensor::refuse_undefined() { throw InternalError("an undefined DTensor was used"); }
+
+void DTensor::refuse_without_local() const {
+  throw InternalError("rank " + std::to_string(mesh().rank()) + " is outside the mesh " +
+                      to_string(mesh().layout()) + " and has no local part of " +
+                      internal::describe(*this));
 }
 
-const Shape& DTensor::shape() const { return get().layout.shape(); }
 int64_t DTensor::size(int dim) const { return shape()[normalize_dim(dim, ndim(), "size")]; }
-DType DTensor::dtype() const { return get().dtype; }
-const Layout& DTensor::layout() const { return get().layout; }
-const DeviceMesh& DTensor::mesh() const { return get().mesh; }
-bool DTensor::has_local() const { return get().local.defined(); }
-
-const Tensor& DTensor::local_tensor() const {
-  if (!has_local()) {
-    throw InternalError("rank " + std::to_string(mesh().rank()) + " is outside the mesh " +
-                        to_string(mesh().layout()) + " and has no local part of " +
-                        internal::describe(*this));
-  }
-  return impl_->local;
-}
 
 DTensor& DTensor::set_requires_grad(bool wanted) {
   if (get().node != nullptr) {
@@ -134,8 +128,6 @@ DTensor& DTensor::set_requires_grad(bool wanted) {
   return *this;
 }
 
-bool DTensor::requires_grad() const { return get().requires_grad || impl_->node != nullptr; }
-bool DTensor::is_leaf() const { return get().node == nullptr; }
 DTensor DTensor::grad() const { return get().grad; }
 
 void DTensor::set_grad(DTensor grad) {
@@ -150,7 +142,9 @@ void DTensor::set_grad(DTensor grad) {
 
 DTensor DTensor::detach() const {
   const Impl& impl = get();
-  return DTensor(make_small<Impl>(impl.local, impl.dtype, impl.layout, impl.mesh));
+  DTensor same(make_small<Impl>(impl.local, impl.dtype, impl.layout, impl.mesh));
+  same.impl_->borrowed = impl.borrowed;
+  return same;
 }
 
 void DTensor::replace(const DTensor& other) {
@@ -162,6 +156,8 @@ void DTensor::replace(const DTensor& other) {
   impl_->dtype = other.dtype();
   impl_->layout = other.layout();
   impl_->mesh = other.mesh();
+  impl_->borrowed = other.impl()->borrowed;
+  impl_->view = false;
   impl_->grad = DTensor();
   impl_->node = nullptr;
   impl_->output = 0;

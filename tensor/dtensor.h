@@ -6,9 +6,12 @@
 
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "dtensor/base/call_site.h"
 #include "dtensor/mesh/device_mesh.h"
@@ -17,7 +20,12 @@
 
 namespace dtensor {
 
+class DTensor;
 class Node;  // dtensor/tensor/autograd.h
+
+// Runs once a gradient is complete in a backward pass, before it goes on. What it returns goes on
+// instead; undefined: nothing does.
+using GradHook = std::function<DTensor(const DTensor& grad)>;
 
 class DTensor {
  public:
@@ -85,10 +93,51 @@ class DTensor {
   explicit DTensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
  private:
-  const Impl& get() const;  // InternalError where undefined
+  const Impl& get() const;
+  [[noreturn]] static void refuse_undefined();  // InternalError
+  [[noreturn]] void refuse_without_local() const;
 
   std::shared_ptr<Impl> impl_;
 };
+
+// What is behind a handle; for the files of this package.
+struct DTensor::Impl {
+  Impl(Tensor l, DType d, Layout where, DeviceMesh m)
+      : local(std::move(l)), dtype(d), layout(std::move(where)), mesh(std::move(m)) {}
+
+  Tensor local;  // undefined where this rank is outside the mesh
+  DType dtype = DType::kFloat32;
+  Layout layout;
+  DeviceMesh mesh;
+
+  // Lies in the memory of a tensor that is placed otherwise: a move without messages made it. The
+  // same on every rank. What is written into it would reach a part of that tensor only.
+  bool borrowed = false;
+  bool view = false;            // of a tensor that was there before
+  bool requires_grad = false;   // as a leaf
+  DTensor grad;                 // of a leaf
+  std::vector<GradHook> hooks;  // of a leaf; others keep theirs in their node
+  std::shared_ptr<Node> node;   // that made it
+  int output = 0;               // which of the node's outputs it is
+  uint64_t made_version = 0;    // of the storage, when the node made it
+};
+
+// Here, since every op asks many times.
+inline const DTensor::Impl& DTensor::get() const {
+  if (impl_ == nullptr) refuse_undefined();
+  return *impl_;
+}
+inline const Shape& DTensor::shape() const { return get().layout.shape(); }
+inline DType DTensor::dtype() const { return get().dtype; }
+inline const Layout& DTensor::layout() const { return get().layout; }
+inline const DeviceMesh& DTensor::mesh() const { return get().mesh; }
+inline bool DTensor::has_local() const { return get().local.defined(); }
+inline const Tensor& DTensor::local_tensor() const {
+  if (!has_local()) refuse_without_local();
+  return impl_->local;
+}
+inline bool DTensor::requires_grad() const { return get().requires_grad || impl_->node != nullptr; }
+inline bool DTensor::is_leaf() const { return get().node == nullptr; }
 
 // Shape, dtype, layout, and the values of a tensor on no mesh; of a distributed one this rank's
 // piece, marked as such; of a Partial one no number.

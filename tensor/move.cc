@@ -138,6 +138,11 @@ void check_scope(const ReshardPlan& plan, DType dtype, const MoveOptions& option
   }
 }
 
+bool sends_nothing(const ReshardPlan& plan) {
+  return plan.is_free() &&
+         std::ranges::none_of(plan.steps(), [](const ReshardStep& s) { return communicates(s); });
+}
+
 }  // namespace
 
 struct Move::State {
@@ -313,6 +318,11 @@ bool Move::ready() const {
   });
 }
 
+bool Move::is_free(size_t item) const {
+  internal_check(state_ != nullptr, "a Move that was finished was asked whether it is free");
+  return sends_nothing(state_->items[item].plan->plan);
+}
+
 std::vector<Tensor> Move::finish() {
   internal_check(state_ != nullptr, "a Move was finished twice");
   const std::unique_ptr<State> state = std::move(state_);
@@ -341,14 +351,13 @@ std::vector<Tensor> Move::finish() {
 
 MoveForecast forecast_move(const Layout& from, const Layout& to, const DeviceMesh& mesh) {
   const auto made = Context::current().slot<PlanCache>().get(from, to, mesh.rank());
-  MoveForecast forecast{.is_free = made->plan.is_free(),
+  MoveForecast forecast{.is_free = sends_nothing(made->plan),
                         .payload = made->plan.payload(),
                         .most_received = made->plan.most_received()};
   const int rank = mesh.rank();
   if (!from.mesh().contains(rank) || !to.mesh().contains(rank)) forecast.shares_memory = false;
   for (size_t i = 0; i < made->plan.steps().size(); ++i) {
     const bool local = !communicates(made->plan.steps()[i]);
-    forecast.is_free = forecast.is_free && local;
     forecast.shares_memory = forecast.shares_memory && local && internal::aliases(made->mine[i]);
   }
   return forecast;

@@ -55,6 +55,8 @@ class Move {
   // PlacementError inside NoCommunication, where anything would be sent.
   static Move start(const DeviceMesh& mesh, std::vector<MoveItem> items,
                     const MoveOptions& options);
+  // Does no rank send anything for an item?
+  bool is_free(size_t item) const;
   // Waits and returns the new local tensors, contiguous but where one aliases its input: where
   // nothing had to move and no `into` was given; undefined outside the mesh of `to`. Plans of
   // several communicating steps go on here. Once; throws CommError.

@@ -8,6 +8,7 @@
 #include "dtensor/tensor/autograd.h"
 #include "dtensor/tensor/backward.h"
 #include "dtensor/tensor/dtensor_impl.h"
+#include "dtensor/tensor/policy.h"
 
 namespace dtensor {
 namespace {
@@ -16,6 +17,7 @@ namespace {
 struct Kept {
   Region f;
   Generator generator;
+  CurrentPolicy policy;
   InlineVector<Saved, 3> inputs;
   InlineVector<bool, 8> wanted;
   CallSite site;
@@ -34,6 +36,7 @@ Grads run_backward(const Kept& kept, const DTensor& grad) {
   {
     const ScopedSlot<GradMode> recording(GradMode{true});
     const ScopedSlot<Generator> generator(kept.generator);
+    const ScopedSlot<CurrentPolicy> policy(kept.policy);
     y = kept.f(inputs);
   }
   if (y.shape() != grad.shape() || y.dtype() != grad.dtype()) {
@@ -56,7 +59,8 @@ DTensor recomputed(const Region& f, std::span<const DTensor> inputs, CallSite si
   const bool wanted = std::ranges::any_of(
       inputs, [](const DTensor& x) { return x.defined() && x.requires_grad(); });
   if (!grad_enabled() || !wanted) return f(inputs);
-  Kept kept{f, Context::current().slot<Generator>(), {}, {}, site};
+  Context& context = Context::current();
+  Kept kept{f, context.slot<Generator>(), context.slot<CurrentPolicy>(), {}, {}, site};
   for (const DTensor& x : inputs) {
     internal_check(x.defined(), "recomputed: an input is an empty handle");
     kept.inputs.emplace_back(x, "recomputed");

@@ -99,6 +99,27 @@ struct Route {
   Layout to;
 };
 
+// What a result lies in, the same on every rank.
+enum class Memory : uint8_t {
+  kOwn,       // what messages bring, and slices, so that the whole can be freed
+  kBorrowed,  // the argument's, on some ranks: its value stays there and means another thing (R to
+              // P), or ranks leave (another mesh)
+  kSame,      // the argument's, everywhere: only mesh dims of one rank change
+};
+
+Memory memory_of(const Route& route, bool is_free) {
+  if (!is_free) return Memory::kOwn;
+  const MeshLayout& mesh = route.from.mesh();
+  if (!(mesh == route.to.mesh())) return Memory::kBorrowed;
+  bool same = true;
+  for (int m = 0; m < mesh.ndim(); ++m) {
+    same = same && (mesh.size(m) == 1 || !moved(route.from, route.to, m));
+  }
+  if (same) return Memory::kSame;
+  const bool becomes_partial = route.to.spec().has_partial() && !route.from.spec().has_partial();
+  return becomes_partial ? Memory::kBorrowed : Memory::kOwn;
+}
+
 // The gradients of a list that moved together move together.
 // `mesh` is where the tensors came from.
 std::vector<DTensor> adjoint(std::span<const DTensor> grads, std::span<const Route> routes,
@@ -145,6 +166,7 @@ struct List {
   std::vector<DTensor> all;         // as given; what moves is replaced
   std::vector<size_t> moving = {};  // indices into it
   std::vector<Route> routes = {};   // of those
+  std::vector<bool> free = {};      // of those: does it move without a message?
   DeviceMesh from = {};
   DeviceMesh to = {};
   Asked asked;
@@ -153,13 +175,23 @@ struct List {
   std::vector<DTensor> arrive(std::vector<Tensor> moved);
 };
 
+// Also on a rank that lacked nothing.
+void own_memory(Tensor& moved, const DTensor& from) {
+  if (moved.defined() && from.has_local() && moved.storage() == from.local_tensor().storage()) {
+    moved = moved.clone();
+  }
+}
+
 std::vector<DTensor> List::arrive(std::vector<Tensor> moved) {
   if (moving.empty()) return std::move(all);
   std::vector<DTensor> in;
   std::vector<DTensor> out;
   for (size_t k = 0; k < moving.size(); ++k) {
     in.push_back(all[moving[k]]);
+    const Memory memory = memory_of(routes[k], free[k]);
+    if (memory == Memory::kOwn) own_memory(moved[k], in.back());
     out.push_back(internal::placed(std::move(moved[k]), in.back().dtype(), routes[k].to, to));
+    out.back().impl()->borrowed = memory == Memory::kBorrowed;
   }
   const ScopedSlot<GradMode> mode(GradMode{records});
   record(asked.op, in, out,
@@ -204,6 +236,7 @@ PendingList start(std::span<const DTensor> ts, const DeviceMesh& mesh, std::span
   const MoveOptions options{
       .op = asked.op, .cause = asked.cause, .of = asked.of, .site = asked.site};
   Move move = Move::start(list->from, std::move(items), options);
+  for (size_t k = 0; k < list->moving.size(); ++k) list->free.push_back(move.is_free(k));
   return PendingList(std::move(move),
                      [list](std::vector<Tensor> moved) { return list->arrive(std::move(moved)); });
 }
@@ -322,7 +355,8 @@ LookAhead look_ahead(const DTensor& t, const DeviceMesh& mesh, const Layout& to)
   if (stays(t.layout(), to)) return ahead;
   const MoveForecast forecast = forecast_move(t.layout(), to, t.mesh());
   ahead.is_free = forecast.is_free;
-  ahead.shares_memory = forecast.shares_memory;
+  ahead.shares_memory =
+      forecast.shares_memory && memory_of({t.layout(), to}, forecast.is_free) != Memory::kOwn;
   ahead.payload_bytes = forecast.payload * size_of(t.dtype());
   ahead.most_received_bytes = forecast.most_received * size_of(t.dtype());
   return ahead;

@@ -36,6 +36,7 @@ enum class BinaryOp : uint8_t {
   kOr,
   kXor,
 };
+inline constexpr size_t kBinaryOps = static_cast<size_t>(BinaryOp::kXor) + 1;
 
 struct BinaryInfo {
   const char* name;

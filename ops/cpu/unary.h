@@ -51,6 +51,7 @@ enum class UnaryOp : uint8_t {
   kIsFinite,
   kLogicalNot,  // of any dtype: is it 0?
 };
+inline constexpr size_t kUnaryOps = static_cast<size_t>(UnaryOp::kLogicalNot) + 1;
 
 // What a gradient is computed from.
 enum class UnarySaves : uint8_t {

@@ -54,7 +54,7 @@ TEST(Dispatch, DoesTheSameWithAndWithoutGradients) {
 TEST(Dispatch, SaysThatAnOpHasNoRule) {
   run_ranks(2, [](comm::Comm& comm) {
     const DeviceMesh mesh(comm, {{"tp", 2}});
-    const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
+    const ops::Kernel kernel = [](const ops::KernelInfo&, ops::Pieces in) {
       return ops::Tensors{in[0]};
     };
     const Rule none{.op = "mine", .letters = ""};

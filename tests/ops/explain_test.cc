@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "dtensor/ops/matmul.h"
-#include "dtensor/ops/policy.h"
+#include "dtensor/tensor/policy.h"
 #include "dtensor/tests/ops/tensors.h"
 #include "dtensor/tests/support/error_of.h"
 #include "dtensor/tests/support/run_ranks.h"

@@ -213,5 +213,52 @@ TEST(InPlace, CopyPassesItsGradientToTheSource) {
   EXPECT_THAT(x.grad().local_tensor().to_vector<double>(), ElementsAre(4, 4));
 }
 
+// What moved without a message from R to P is the memory of the whole at one coordinate: a write
+// would reach one replica of three.
+TEST(InPlace, RefusesTheMemoryOfATensorThatIsPlacedOtherwise) {
+  run_ranks(3, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"d", 3}});
+    const DTensor x = distribute(counted({2, 3}), mesh, {Replicate()});
+    const std::vector<float> before = piece(x);
+    const DTensor part = redistribute(x, {Partial()});
+    EXPECT_THAT(placement_error([&] { add_(part, 1.0); }), HasSubstr("placed otherwise"));
+    EXPECT_THAT(placement_error([&] { zero_(transpose(part)); }), HasSubstr("placed otherwise"));
+    EXPECT_THAT(placement_error([&] { mul_(part.detach(), 2.0); }), HasSubstr("placed otherwise"));
+    EXPECT_EQ(piece(x), before);
+    const DTensor own = mul(part, 1.0);
+    mul_(own, 2.0);
+    EXPECT_EQ(piece(x), before);
+  });
+}
+
+// One row on three ranks: one of them has all of it, before and after.
+TEST(InPlace, OfASliceOrOfWhatWasGatheredLeavesTheOther) {
+  run_ranks(3, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"d", 3}});
+    const DTensor whole = distribute(counted({1, 4}), mesh, {Replicate()});
+    const DTensor cut = redistribute(whole, {Shard(0)});
+    const std::vector<float> before = piece(cut);
+    add_(cut, 1.0);
+    EXPECT_THAT(piece(whole), ElementsAre(0, 1, 2, 3));
+    const DTensor gathered = redistribute(cut, {Replicate()});
+    zero_(gathered);
+    EXPECT_THAT(piece(gathered), ElementsAre(0, 0, 0, 0));
+    sub_(cut, 1.0);
+    EXPECT_EQ(piece(cut), before);
+  });
+}
+
+TEST(InPlace, RefusesAGradientThatAViewWouldLose) {
+  DTensor w(counted({2}));
+  w.set_requires_grad(true);
+  const DTensor base(counted({4}));
+  const auto copy = [&] { copy_(narrow(base, 0, 0, 2), w); };
+  EXPECT_THAT(error_of<ArgumentError>(copy), HasSubstr("is a view of a tensor without graph"));
+  EXPECT_THAT(piece(base), ElementsAre(0, 1, 2, 3));
+  const NoGrad no_grad;
+  copy();
+  EXPECT_THAT(piece(base), ElementsAre(0, 1, 2, 3));
+}
+
 }  // namespace
 }  // namespace dtensor

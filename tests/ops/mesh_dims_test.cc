@@ -8,8 +8,8 @@
 
 #include "dtensor/ops/elementwise.h"
 #include "dtensor/ops/matmul.h"
-#include "dtensor/ops/policy.h"
 #include "dtensor/ops/reduce.h"
+#include "dtensor/tensor/policy.h"
 #include "dtensor/tests/ops/tensors.h"
 #include "dtensor/tests/support/run_ranks.h"
 

@@ -9,6 +9,7 @@
 #include "dtensor/ops/dropout.h"
 #include "dtensor/ops/elementwise.h"
 #include "dtensor/tensor/autograd.h"
+#include "dtensor/tensor/policy.h"
 #include "dtensor/tests/ops/tensors.h"
 #include "dtensor/tests/support/run_ranks.h"
 
@@ -98,6 +99,22 @@ TEST(Recomputed, AnErrorLeavesEarlierGradients) {
     DTensor loss = sum(mul(y, w));  // w's gradient is under way when the hook runs
     EXPECT_THROW(loss.backward(), Error);
     EXPECT_EQ(whole(w.grad()), std::vector<float>{6.0F});
+  });
+}
+
+// The scope of forward is gone in backward, where the region runs again.
+TEST(Recomputed, KeepsThePolicy) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"d", 2}});
+    DTensor a = leaf(counted({4, 4}), mesh, {Shard(0)});
+    const DTensor b = distribute(counted({4, 4}), mesh, {Shard(1)});
+    DTensor loss;
+    {
+      const PolicyScope policy(RedistributePolicy::kAuto);
+      loss = sum(recomputed([&](std::span<const DTensor> in) { return mul(in[0], b); }, {a}));
+    }
+    loss.backward();
+    EXPECT_EQ(whole(a.grad()), whole(b));
   });
 }
 

@@ -143,7 +143,7 @@ TEST(RuleCache, AsksAgainWhereBoundariesDependOnTheLength) {
 TEST(RuleCache, TellsRulesOfOneNameApart) {
   run_on_two([](const DeviceMesh& mesh) {
     const DTensor p = partial({{1, 2}, {3, 4}}, {2}, mesh);
-    const ops::Kernel kernel = [](const ops::KernelInfo&, std::span<const Tensor> in) {
+    const ops::Kernel kernel = [](const ops::KernelInfo&, ops::Pieces in) {
       return ops::Tensors{in[0]};
     };
     const Rule linear{.op = "mine", .letters = "a->a", .linear = {{0}}};

@@ -8,9 +8,9 @@
 
 #include "dtensor/base/context.h"
 #include "dtensor/ops/ops.h"
-#include "dtensor/ops/policy.h"
 #include "dtensor/tensor/distribute.h"
 #include "dtensor/tensor/ledger.h"
+#include "dtensor/tensor/policy.h"
 #include "dtensor/tests/support/run_ranks.h"
 
 namespace dtensor {
