@@ -63,7 +63,8 @@ void run_all(Operands& o) {
       "mm", o, [&o](const DTensor& x) { return matmul(x, o.w); },
       [&o] { return cpu::matmul(o.lx, o.lw); });
   run_op(
-      "relu", o, [](const DTensor& x) { return relu(x); }, [&o] { return cpu::unary(cpu::UnaryOp::kRelu, o.lx); });
+      "relu", o, [](const DTensor& x) { return relu(x); },
+      [&o] { return cpu::unary(cpu::UnaryOp::kRelu, o.lx); });
   run("view/plain", [&o] { return o.lx.view({4, 2, 4}); });
   run("view/cached", [&o] {
     const NoGrad no_grad;

@@ -35,7 +35,7 @@ std::vector<int64_t> gather_lines(comm::Comm& comm, const std::vector<int64_t>& 
 }
 
 float sum_in_place(comm::Comm& comm, int64_t n) {
-  const comm::Memory memory = comm.allocate(4 * n);  // freed with its last copy, also after the Comm
+  const comm::Memory memory = comm.allocate(4 * n);  // freed with its last copy
   std::fill_n(memory.as<float>(), n, 1.0F);
   const comm::Buffer x = memory.buffer(n, DType::kFloat32);
   comm.all_reduce(x, x, comm::ReduceOp::kSum).wait();
