@@ -8,8 +8,8 @@
 // In place: `out` may be exactly `in` for all_reduce and reduce; for all_gather_v `in` may be this
 // rank's segment of `out`; for reduce_scatter_v `out` may be this rank's segment of `in`. Any
 // other overlap of memory is an ArgumentError.
-// 16-bit types sum in float32 and are rounded once. The order of summation is fixed by (size,
-// counts): the same bits on every run and on every rank.
+// On the CPU 16-bit types sum in float32 and are rounded once, and the order of summation is fixed
+// by (size, counts): the same bits on every run and on every rank. Of a device: capabilities().
 // A Comm is used by one thread at a time; abort() may be called from any thread.
 
 #pragma once

@@ -37,9 +37,9 @@ struct ProcessBackend {
 };
 
 // The options that all such backends have: store (file:PATH or host:port), interface or address,
-// liveness, shm (on, off, or the most bytes that Comm::allocate gives a rank), host (a name for
-// this machine: ranks with one name share memory) and one_step (bytes up to which all-reduces send
-// everything to everybody; equal on all ranks). Called by all ranks. Without `store` it is the one
+// liveness, shm (on, off, or bytes of room for Comm::allocate), host (a name for this machine:
+// ranks with one name share memory) and one_step (bytes up to which all-reduces send everything to
+// everybody; equal on all ranks). Called by all ranks. Without `store` it is the one
 // that the endpoint names.
 // With DTENSOR_SECRET or DTENSOR_SECRET_FILE the store, the control channel and the peers of the
 // Transport have to show that they know the secret (dtensor/comm/secret.h).

@@ -6,8 +6,9 @@
 // Under a recorded graph the tensor written is from then on what the op made of it. Saved tensors
 // that were written are an Error in backward; so is the use of another view of the memory written,
 // whose gradient would not be that of its values. ArgumentError: writing into a leaf that requires
-// grad, or into a view of one, while a graph is recorded; into a tensor that repeats elements
-// (expand).
+// grad, or into a view of one, while a graph is recorded; what wants a gradient into a view of a
+// tensor without graph; into a tensor that repeats elements (expand). PlacementError: into what a
+// redistribute without messages made in the memory of a tensor that is placed otherwise.
 
 #pragma once
 

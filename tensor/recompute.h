@@ -13,11 +13,11 @@ namespace dtensor {
 
 using Region = std::function<DTensor(std::span<const DTensor> inputs)>;
 
-// f(inputs), without a graph; backward runs f again, with the random numbers of the first time, and
-// then backward through it. f computes the same both times; what its collectives send is sent
-// twice. Tensors that f captures get their gradients, too: a leaf as if by a backward of its own
-// (its hooks run for this part). Where no input wants a gradient f is run as it is, and keeps what
-// it saves.
+// f(inputs), without a graph; backward runs f again, with the random numbers and the policy of the
+// first time, and then backward through it. f computes the same both times; what its collectives
+// send is sent twice. Tensors that f captures get their gradients, too: a leaf as if by a backward
+// of its own (its hooks run for this part). Where no input wants a gradient f is run as it is, and
+// keeps what it saves.
 DTensor recomputed(const Region& f, std::span<const DTensor> inputs,
                    CallSite site = CallSite::here());
 DTensor recomputed(const Region& f, std::initializer_list<DTensor> inputs,

@@ -6,8 +6,9 @@
 // Options: store (file:PATH or host:port), interface (eth0) or address (numeric, to bind; without
 // either the address from which the store's host is reached, 127.0.0.1 with a file store), liveness
 // (seconds of silence after which a rank is lost, 10), max_message (bytes, 1048576), shm (on, off,
-// or the most bytes that Comm::allocate gives a rank), host (a name for this machine: ranks with
-// one name share memory), generation, timeout (seconds, of the rendezvous).
+// or bytes of room for Comm::allocate), host (a name for this machine: ranks with one name share
+// memory), one_step (bytes up to which all-reduces send everything to everybody), trace (directory
+// of traces), generation, timeout (seconds, of the rendezvous).
 
 #pragma once
 

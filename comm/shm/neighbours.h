@@ -22,7 +22,7 @@ struct NeighbourOptions {
   int size = 1;
   std::string host;         // which machine: ranks with one name share memory
   std::string key_prefix;   // of the world's keys in the store
-  int64_t arena_bytes = 0;  // the most that allocate() can give; 0: no shared memory
+  int64_t arena_bytes = 0;  // room for what allocate() gives; 0: no shared memory
   Deadline deadline = {};
 };
 

@@ -1,5 +1,6 @@
 // Matrix products on local Tensors: oneDNN for f32, bf16 and by way of f32 for f16 (accumulated in
-// f32, rounded once), an own blocked product for f64.
+// f32, rounded once), an own blocked product for f64, and own loops for small f32 products and for
+// one row by a weight.
 // Operands may be strided: transposed views and rows with a pitch are read in place, any other
 // layout is copied first. An empty inner dim gives zeros. Results are new and contiguous.
 // Work is cut into panels by the shapes alone and each panel runs on one thread of the Context's
