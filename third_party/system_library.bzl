@@ -59,7 +59,8 @@ cc_library(name = "nccl", deps = [":cudart"], linkopts = ["-lnccl"])
 
 def _cuda_impl(rctx):
     home = rctx.os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    found = rctx.path(home + "/bin/nvcc").exists
+    nccl = [home + "/include/nccl.h", "/usr/include/nccl.h"]
+    found = rctx.path(home + "/bin/nvcc").exists and any([rctx.path(h).exists for h in nccl])
     if found:
         for d in ["bin", "include", "lib64", "nvvm"]:
             rctx.symlink(home + "/" + d, d)
