@@ -8,8 +8,10 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <stdexcept>
+#include <thread>
 
 namespace dtensor::testing {
 namespace {
@@ -100,7 +102,12 @@ ProcessResult Subprocess::wait() {
   return result_;
 }
 
-bool Subprocess::group_is_gone() const { return kill(-pid_, 0) != 0 && errno == ESRCH; }
+bool Subprocess::group_is_gone() const {
+  const auto gone = [&] { return kill(-pid_, 0) != 0 && errno == ESRCH; };
+  const auto soon = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!gone() && std::chrono::steady_clock::now() < soon) std::this_thread::yield();
+  return gone();
+}
 
 ProcessResult run_process(const std::vector<std::string>& argv, const ProcessOptions& options) {
   return Subprocess(argv, options).wait();

@@ -32,7 +32,8 @@ class Subprocess {
   // Reads until `text` stands in the output (stdout), or the program or the bound ends: false.
   bool wait_for_output(const std::string& text);
   ProcessResult wait();
-  // Are any processes of its group left?
+  // Are no processes of its group left? Waits some seconds for those that are on their way out (a
+  // sanitizer's helper that is killed with its program).
   bool group_is_gone() const;
 
  private:
