@@ -6,6 +6,7 @@
 #include <array>
 #include <dnnl.hpp>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -103,6 +104,9 @@ class Primitives {
 
   Entry make(GemmSize s, const Block<BFloat16>& a, const Block<BFloat16>& b, int64_t ldc,
              Type c_type) const {
+    // oneDNN takes locks of its own here, which the thread sanitizer does not see.
+    static std::mutex one_at_a_time;
+    const std::lock_guard lock(one_at_a_time);
     const auto da = describe(s.m, s.k, Type::bf16, a.pitch, a.op);
     const auto db = describe(s.k, s.n, Type::bf16, b.pitch, b.op);
     const auto dc = describe(s.m, s.n, c_type, ldc, Op::kNone);
