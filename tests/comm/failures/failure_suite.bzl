@@ -2,9 +2,9 @@
 
 load("@rules_cc//cc:defs.bzl", "cc_test")
 
-def failure_suite(name, comm, **kwargs):
+def failure_suite(name, comm, tags = [], **kwargs):
     """Tests `name` and `name`_long; `comm` is a scheme, or a comm URL without rank and size."""
-    for suffix, seeds, tags in [("", "24", []), ("_long", "200", ["long", "manual"])]:
+    for suffix, seeds, more in [("", "24", []), ("_long", "200", ["long", "manual"])]:
         cc_test(
             name = name + suffix,
             srcs = ["failure_suite_test.cc"],
@@ -13,7 +13,7 @@ def failure_suite(name, comm, **kwargs):
                 "DTENSOR_TEST_COMM": comm,
                 "DTENSOR_TEST_SEEDS": seeds,
             },
-            tags = tags,
+            tags = tags + more,
             timeout = "eternal" if suffix else "moderate",
             deps = [
                 ":scenario",
