@@ -1,6 +1,19 @@
 #include "dtensor/nn/layers.h"
 
 namespace dtensor::nn {
+namespace {
+
+// Puts `p` on the weight's mesh, cut where the weight's dim `of` is, by the same levels; R
+// elsewhere.
+void place_as(const Parameter& weight, int of, const Parameter& p, int d) {
+  Layout wanted = p.value().layout();
+  for (const Level& level : weight.value().spec().levels(of)) {
+    wanted = wanted.with(level.mesh_dim, Shard(d), level.unit);
+  }
+  p.place(wanted);
+}
+
+}  // namespace
 
 Linear::Linear(int64_t in, int64_t out, const Options& options)
     : weight(add_parameter("weight", {out, in}, {options.out_unit, options.in_unit})) {
@@ -17,6 +30,10 @@ void Linear::add_low_rank(int64_t rank, double scale) {
   lora_a = add_parameter("lora_a", {rank, shape[1]}, {1, weight.unit(1)});
   lora_b = add_parameter("lora_b", {shape[0], rank}, {weight.unit(0), 1});
   low_rank_scale_ = scale;
+  if (!weight.value().mesh().defined()) return;
+  replicate(*this, weight.value().mesh());
+  place_as(weight, 1, lora_a, 1);
+  place_as(weight, 0, lora_b, 0);
 }
 
 DTensor Linear::forward(const Inputs& inputs) {

@@ -36,9 +36,9 @@ void check(const std::vector<Linear*>& linears, const LoraOptions& options) {
     if (linear->lora_a.defined()) {
       throw ArgumentError("add_lora: \"" + linear->full_name() + "\" has adapters already");
     }
-    if (linear->weight.value().mesh().defined()) {
-      throw PlacementError("add_lora: \"" + linear->full_name() +
-                           "\" is on a mesh; add adapters before the model is wrapped");
+    if (!linear->weight.gathered_by().empty()) {
+      throw PlacementError("add_lora: \"" + linear->full_name() + "\" belongs to " +
+                           linear->weight.gathered_by() + "; add adapters before fully_shard");
     }
   }
 }

@@ -3,7 +3,7 @@
 // B [out, rank] trained and everything else frozen. B starts at 0, so that at first nothing
 // changes.
 //
-//   nn::add_lora(model, {.rank = 8, .linears = {"q_proj", "v_proj"}});   // before wrappers
+//   nn::add_lora(model, {.rank = 8, .linears = {"q_proj", "v_proj"}});   // before fully_shard
 //   fsdp::fully_shard(...);             // the base is gathered, the adapters also reduced
 //   optim::AdamW opt(nn::trainable_parameters(model), {.lr = 1e-4});
 
@@ -26,8 +26,10 @@ struct LoraOptions {
 
 // Freezes every parameter of `module` and adds adapters, named "<linear>.lora_a" and ".lora_b", to
 // the Linears below it. Returns how many it added to. ArgumentError where that is none, for a rank
-// below 1, or for a Linear that has some already; PlacementError where one is on a mesh. Adapters
-// without memory (DeferredInit) get their numbers from a checkpoint, or init_normal.
+// below 1, or for a Linear that has some already; PlacementError after fully_shard. Of a Linear on
+// a mesh A is cut as the weight's columns are and B as its rows, R elsewhere: what styles make of
+// adapters that are there before them. Adapters without memory (DeferredInit) get their numbers
+// from a checkpoint, or init_normal.
 int add_lora(Module& module, const LoraOptions& options = {});
 
 // Parameters of `module` that want a gradient.

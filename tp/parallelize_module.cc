@@ -1,5 +1,7 @@
 #include "dtensor/tp/parallelize_module.h"
 
+#include <string_view>
+
 #include "dtensor/base/error.h"
 #include "dtensor/tensor/distribute.h"
 #include "dtensor/tp/matches.h"
@@ -68,6 +70,10 @@ DTensor cut_like_columns(const Place& place, const nn::Parameter& weight, const 
   return x;
 }
 
+// Adapters of a Linear (nn/lora.h) are cut with its weight: lora_b by rows, lora_a by columns. The
+// rank between them stays whole: cut in both it would need a sum of its own.
+bool has_columns_only(std::string_view name) { return name == "lora_a"; }
+
 void add_output_hook(const Place& place, Placement output) {
   place.module->add_post_hook(
       [place, output](const DTensor& y) { return bring(y, place.m, output, 0, place.site); });
@@ -75,7 +81,9 @@ void add_output_hook(const Place& place, Placement output) {
 
 void apply(const Colwise& style, const Place& place) {
   const int d = is_embedding(place) ? 1 : 0;
-  for (const auto& [name, p] : place.module->own_parameters()) cut_parameter(place, p, d);
+  for (const auto& [name, p] : place.module->own_parameters()) {
+    if (!has_columns_only(name)) cut_parameter(place, p, d);
+  }
   if (is_embedding(place)) {
     add_output_hook(place, style.output.value_or(Replicate()));
     return;
@@ -91,6 +99,9 @@ void apply(const Colwise& style, const Place& place) {
 void apply(const Rowwise& style, const Place& place) {
   const nn::Parameter weight = place.module->own_parameters().front().second;
   cut_parameter(place, weight, is_embedding(place) ? 0 : 1);
+  for (const auto& [name, p] : place.module->own_parameters()) {
+    if (has_columns_only(name)) cut_parameter(place, p, 1);
+  }
   if (!is_embedding(place)) {
     place.module->add_pre_hook([place, weight](const nn::Inputs& inputs) {
       nn::Inputs out = inputs;

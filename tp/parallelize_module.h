@@ -8,6 +8,8 @@
 //   Colwise of an Embedding    W S(1)            ids R        S(-1), then `output`, R by default
 //   PrepareInput of any        -                 as given     -
 //
+// Adapters (nn/lora.h) are cut with their Linear, the rank between them whole: Colwise lora_a R and
+// lora_b S(0), Rowwise lora_a S(1) and lora_b R. They may be added before or after.
 // Cuts keep the parameter's units together (nn::Parameter::unit). A style never moves S(d) to S(d)
 // with other boundaries: PlacementError naming the unit.
 

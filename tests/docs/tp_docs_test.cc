@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "dtensor/nn/layers.h"
+#include "dtensor/nn/lora.h"
 #include "dtensor/ops/ops.h"
 #include "dtensor/tensor/distribute.h"
 #include "dtensor/tests/support/models.h"
@@ -15,6 +16,12 @@ namespace {
 void tensor_parallel(nn::Module& net, const DeviceMesh& mesh) {
   tp::parallelize_module(net, mesh["tp"],
                          {{"blocks.*.up", tp::Colwise{}}, {"blocks.*.down", tp::Rowwise{}}});
+}
+
+void train_adapters_only(nn::Module& net, const DeviceMesh& mesh) {
+  tp::parallelize_module(net, mesh["tp"],
+                         {{"blocks.*.up", tp::Colwise{}}, {"blocks.*.down", tp::Rowwise{}}});
+  nn::add_lora(net, {.rank = 4, .linears = {"up", "down"}});
 }
 
 // The residual stream is cut along dim 1; a block gathers it once and scatters its result.
@@ -36,6 +43,10 @@ TEST(TpDocs, RunAsPrinted) {
     nn::init_normal(net, 1);
     tensor_parallel(net, mesh);
     EXPECT_NEAR(mean(net(replicate(DTensor(data), mesh))).item(), want, 1e-6);
+    testing::Stack adapted({});
+    nn::init_normal(adapted, 1);
+    train_adapters_only(adapted, mesh);
+    EXPECT_NEAR(mean(adapted(replicate(DTensor(data), mesh))).item(), want, 1e-6);
     testing::Stack sequence({});
     nn::init_normal(sequence, 1);
     sequence_parallel(sequence, mesh);

@@ -58,11 +58,33 @@ TEST(Lora, ChoosesByTheLastPartOfAName) {
   EXPECT_THROW(add_lora(net, {.linears = {"up"}}), ArgumentError);    // a second time
   EXPECT_THROW(add_lora(net, {.linears = {"gate"}}), ArgumentError);  // there is none
   EXPECT_THROW(add_lora(net.blocks[0]->down, {.rank = 0}), ArgumentError);
-  testing::run_ranks(2, [](comm::Comm& world) {
-    const DeviceMesh mesh(world, {{"dp", 2}});
-    Linear wrapped(2, 3);
-    replicate(wrapped, mesh);
-    EXPECT_THROW(add_lora(wrapped), PlacementError);
+  Linear gathered(2, 3);
+  gathered.weight.set_gathered_by("layer \"head\"");
+  EXPECT_THROW(add_lora(gathered), PlacementError);
+}
+
+TEST(Lora, OfALinearOnAMeshLiesWhereItsWeightDoes) {
+  Linear single(4, 7);
+  add_lora(single, {.rank = 3, .seed = 4});
+  testing::run_ranks(2, [&](comm::Comm& world) {
+    const DeviceMesh mesh(world, {{"x", 2}});
+    for (const auto placement :
+         {Placement(Replicate()), Placement(Shard(0)), Placement(Shard(1))}) {
+      Linear net(4, 7, {.out_unit = 3, .in_unit = 3});
+      replicate(net, mesh);
+      const Layout cut =
+          net.weight.value().layout().with(0, placement, placement.is_shard() ? 3 : 0);
+      net.weight.place(cut);
+      add_lora(net, {.rank = 3, .seed = 4});
+      const bool rows = placement == Placement(Shard(0));
+      const bool columns = placement == Placement(Shard(1));
+      const bool first = world.rank() == 0;
+      EXPECT_EQ(net.lora_a.value().local_tensor().shape(),
+                (columns ? (first ? Shape{3, 3} : Shape{3, 1}) : Shape{3, 4}));
+      EXPECT_EQ(net.lora_b.value().local_tensor().shape(),
+                (rows ? (first ? Shape{6, 3} : Shape{1, 3}) : Shape{7, 3}));
+      EXPECT_EQ(testing::values(net.lora_a.value()), piece(single.lora_a.value()));
+    }
   });
 }
 

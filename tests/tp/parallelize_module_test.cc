@@ -8,6 +8,7 @@
 #include "dtensor/base/error.h"
 #include "dtensor/fsdp/fully_shard.h"
 #include "dtensor/nn/layers.h"
+#include "dtensor/nn/lora.h"
 #include "dtensor/tests/support/models.h"
 #include "dtensor/tests/support/run_ranks.h"
 #include "dtensor/tests/support/values.h"
@@ -112,6 +113,59 @@ TEST(ParallelizeModule, AnMlpIsTheSameOnOneToFourRanks) {
         EXPECT_TRUE(p.value().grad().layout() == p.value().layout()) << name;
       }
     });
+  }
+}
+
+enum class Adapters { kBefore, kAfter };
+
+// What the adapters of an Mlp do is that of one device; they are cut with the weights, and what
+// down's adds goes through the reduction that is there.
+void expect_adapters_as_on_one_device(int n, Adapters when, int64_t rank) {
+  const Mlp::Sizes sizes{.in = 3, .hidden = 7, .out = 2};
+  const Tensor data = random({2, 4, 3}, 5);
+  const auto run = [&](Mlp& net, DTensor x) {
+    x.set_requires_grad(true);
+    nn::init_normal(net, 3, 0.5);  // lora_b too, so that adapters have an effect
+    const DTensor y = net(x);
+    DTensor loss = sum(mul(y, y));
+    loss.backward();
+    testing::Values out = testing::gradient_values(net);
+    out["y"] = values(y);
+    out["x"] = values(x.grad());
+    return out;
+  };
+  Mlp single(sizes);
+  nn::add_lora(single, {.rank = rank});
+  const testing::Values start = testing::parameter_values(single);
+  const testing::Values want = run(single, DTensor(data));
+  ASSERT_EQ(want.size(), 6U);
+  run_ranks(n, [&](comm::Comm& world) {
+    const DeviceMesh mesh(world, {{"tp", n}});
+    Mlp net(sizes);
+    if (when == Adapters::kBefore) nn::add_lora(net, {.rank = rank});
+    parallelize_module(net, mesh["tp"], kMlpPlan);
+    if (when == Adapters::kAfter) nn::add_lora(net, {.rank = rank});
+    EXPECT_EQ(testing::parameter_values(net), start);
+    const auto at = [](const nn::Parameter& p) { return p.value().layout().placement(0); };
+    EXPECT_EQ(at(net.up.lora_a), Placement(Replicate()));
+    EXPECT_EQ(at(net.up.lora_b), Placement(Shard(0)));
+    EXPECT_EQ(at(net.down.lora_a), Placement(Shard(1)));
+    EXPECT_EQ(at(net.down.lora_b), Placement(Replicate()));
+    EXPECT_EQ(net.up.lora_b.value().local_tensor().size(0),
+              net.up.weight.value().local_tensor().size(0));
+    const DTensor x = replicate(DTensor(data), mesh);
+    EXPECT_LT(worst(run(net, x), want), 1e-4);
+    ledger().clear();
+    const DTensor y = net(x);
+    EXPECT_EQ(testing::entries(StepKind::kAllReduce), n > 1 ? 1 : 0);
+  });
+}
+
+TEST(ParallelizeModule, AdaptersAreCutWithTheirLinears) {
+  for (const int n : {1, 2, 3}) {
+    for (const Adapters when : {Adapters::kBefore, Adapters::kAfter}) {
+      for (const int64_t rank : {1, 4}) expect_adapters_as_on_one_device(n, when, rank);
+    }
   }
 }
 
