@@ -18,6 +18,7 @@
 #include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
 #include "dtensor/checkpoint/block_plan.h"
+#include "dtensor/checkpoint/crc32c.h"
 #include "dtensor/checkpoint/file_io.h"
 #include "dtensor/checkpoint/fill_work.h"
 
@@ -25,7 +26,7 @@ namespace dtensor::checkpoint {
 namespace {
 
 // What stays in the cache from the read until it is copied out.
-constexpr int64_t kMostAtOnceBytes = 4 << 20;
+constexpr int64_t kMostAtOnceBytes = kBlockBytes;
 
 // A file while it is read.
 struct OpenFile {
@@ -95,11 +96,12 @@ class Filler {
     const int64_t size = window.end_bytes - window.begin_bytes;
     const auto into = window.direct ? work_.place_of(work, window) : scratch.bytes(size);
     bytes_read_ += size;
-    work_.read_checked(work, *file, window, into);
     if (window.direct) {
+      work_.read_checked(work, *file, window, into);
       work_.check_place(work, window, into);
     } else {
-      work_.deliver(work, *file, window, into, scratch);
+      file->read(window.begin_bytes, into);
+      work_.deliver(work, *file, window, {into, !work.source->block_crcs.empty()}, scratch);
     }
     close(index);
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "dtensor/base/error.h"
 #include "dtensor/checkpoint/crc32c.h"
@@ -18,7 +19,23 @@ int64_t element_at(const BlockDemand& d, int64_t byte) {
   return (std::max(byte, d.begin_bytes) - d.begin_bytes) / d.element_bytes;
 }
 
+// The runs of a demand that have bytes in a window.
+template <class F>
+void for_each_run(const BlockDemand& d, const BlockWindow& window, F&& f) {
+  d.runs.for_each_in(element_at(d, window.begin_bytes),
+                     element_at(d, window.end_bytes + d.element_bytes - 1), f);
+}
+
 }  // namespace
+
+void WindowBytes::see(size_t end) {
+  if (end <= seen_) return;
+  // Short stretches would take their CRC at a tenth of the speed.
+  constexpr size_t kLeastBytes = 4096;
+  const size_t size = std::min(std::max(end - seen_, kLeastBytes), all_.size() - seen_);
+  crc_ = crc32c(all_.subspan(seen_, size), crc_);
+  seen_ += size;
+}
 
 std::span<std::byte> FillScratch::bytes(int64_t size) {
   if (!window_.defined() || window_.numel() < size) {
@@ -80,16 +97,26 @@ void FillWork::read_checked(const FileWork& work, const ReadFile& file, const Bl
         into.subspan(done, std::min(static_cast<size_t>(work.block_bytes), into.size() - done));
     const int64_t begin = window.begin_bytes + static_cast<int64_t>(done);
     file.read(begin, bytes);
-    const int64_t block = begin / work.block_bytes;
-    if (crc32c(bytes) != work.source->block_crcs[static_cast<size_t>(block)]) {
-      throw CheckpointError(fmt::format(
-          "{}: the CRC of block {} (bytes [{}, +{})) is wrong: the file is damaged. It has values "
-          "of "
-          "\"{}\"",
-          file.path(), block, begin, bytes.size(), name_in(work, window, begin, bytes.size())));
-    }
+    compare(work, window, begin, bytes.size(), crc32c(bytes));
     done += bytes.size();
   }
+}
+
+void FillWork::compare(const FileWork& work, const BlockWindow& window, int64_t begin_bytes,
+                       size_t size, uint32_t crc) const {
+  const int64_t block = begin_bytes / work.block_bytes;
+  if (crc == work.source->block_crcs[static_cast<size_t>(block)]) return;
+  throw CheckpointError(fmt::format(
+      "{}: the CRC of block {} (bytes [{}, +{})) is wrong: the file is damaged. It has "
+      "values of \"{}\"",
+      work.source->path, block, begin_bytes, size, name_in(work, window, begin_bytes, size)));
+}
+
+void FillWork::compare_all(const FileWork& work, const BlockWindow& window,
+                           WindowBytes& bytes) const {
+  if (!bytes.unchecked()) return;
+  compare(work, window, window.begin_bytes,
+          static_cast<size_t>(window.end_bytes - window.begin_bytes), bytes.crc());
 }
 
 // The first tensor that takes something of a stretch of the file.
@@ -116,7 +143,10 @@ std::byte* FillWork::bytes_of_target(const FileWork& work, int demand) const {
 }
 
 void FillWork::touch(const FileWork& work, int demand) {
-  touched_[static_cast<size_t>(work.pieces[static_cast<size_t>(demand)].target)] = true;
+  // Read after the threads were joined. A store that orders others would wait until all values
+  // written before it have left the processor.
+  touched_[static_cast<size_t>(work.pieces[static_cast<size_t>(demand)].target)].store(
+      true, std::memory_order_relaxed);
 }
 
 std::span<std::byte> FillWork::place_of(const FileWork& work, const BlockWindow& window) {
@@ -135,41 +165,43 @@ void FillWork::check_place(const FileWork& work, const BlockWindow& window,
 }
 
 void FillWork::deliver(const FileWork& work, const ReadFile& file, const BlockWindow& window,
-                       std::span<const std::byte> bytes, FillScratch& scratch) {
+                       WindowBytes bytes, FillScratch& scratch) {
   for (int i = window.first; i < window.last; ++i) {
     const BlockDemand& d = work.demands[static_cast<size_t>(i)];
-    const int64_t begin = element_at(d, window.begin_bytes);
-    const int64_t end = element_at(d, window.end_bytes + d.element_bytes - 1);
-    d.runs.for_each_in(begin, end, [&](const BoxRun& run) {
-      if (d.direct) {
-        copy(work, i, run, window, bytes);
-      } else {
-        convert(work, file, i, run, window, bytes, scratch);
-      }
-    });
+    if (d.direct) {
+      copy(work, i, window, bytes);
+      continue;
+    }
+    for_each_run(d, window,
+                 [&](const BoxRun& run) { convert(work, file, i, run, window, bytes, scratch); });
   }
+  compare_all(work, window, bytes);
 }
 
-// The bytes of a run that lie in the window; elements may lie across its edges.
-void FillWork::copy(const FileWork& work, int demand, const BoxRun& run, const BlockWindow& window,
-                    std::span<const std::byte> bytes) {
+// The bytes of a demand's runs that lie in the window; elements may lie across its edges.
+void FillWork::copy(const FileWork& work, int demand, const BlockWindow& window,
+                    WindowBytes& bytes) {
   const BlockDemand& d = work.demands[static_cast<size_t>(demand)];
-  const int64_t run_begin = d.begin_bytes + run.src * d.element_bytes;
-  const int64_t begin = std::max(run_begin, window.begin_bytes);
-  const int64_t end = std::min(run_begin + run.count * d.element_bytes, window.end_bytes);
-  if (begin >= end) return;
-  const auto from = bytes.subspan(static_cast<size_t>(begin - window.begin_bytes),
-                                  static_cast<size_t>(end - begin));
-  check_bytes(from, target_of(work, demand).stored, target_of(work, demand).name);
-  touch(work, demand);
-  std::memcpy(bytes_of_target(work, demand) + run.dst * d.element_bytes + (begin - run_begin),
-              from.data(), from.size());
+  const FillTarget& target = target_of(work, demand);
+  // A damaged block is not blamed on the byte of a bool.
+  if (target.stored == DType::kBool) compare_all(work, window, bytes);
+  std::byte* to = bytes_of_target(work, demand);
+  bool touched = false;
+  for_each_run(d, window, [&](const BoxRun& run) {
+    const int64_t run_begin = d.begin_bytes + run.src * d.element_bytes;
+    const int64_t begin = std::max(run_begin, window.begin_bytes);
+    const int64_t end = std::min(run_begin + run.count * d.element_bytes, window.end_bytes);
+    if (begin >= end) return;
+    const auto from = bytes.take(begin - window.begin_bytes, end - begin);
+    check_bytes(from, target.stored, target.name);
+    if (!std::exchange(touched, true)) touch(work, demand);
+    std::memcpy(to + run.dst * d.element_bytes + (begin - run_begin), from.data(), from.size());
+  });
 }
 
 // Elements that lie across the window's edges are read once more, by the window that they end in.
 void FillWork::convert(const FileWork& work, const ReadFile& file, int demand, const BoxRun& run,
-                       const BlockWindow& window, std::span<const std::byte> bytes,
-                       FillScratch& scratch) {
+                       const BlockWindow& window, WindowBytes& bytes, FillScratch& scratch) {
   const BlockDemand& d = work.demands[static_cast<size_t>(demand)];
   const FillTarget& target = target_of(work, demand);
   const DType into = target.local.dtype();
@@ -184,8 +216,8 @@ void FillWork::convert(const FileWork& work, const ReadFile& file, int demand, c
     } else {
       count = std::min(count, (window.end_bytes - begin) / d.element_bytes);
       if (count == 0) return;
-      std::memcpy(from.raw(), bytes.data() + (begin - window.begin_bytes),
-                  static_cast<size_t>(count * d.element_bytes));
+      const auto stored = bytes.take(begin - window.begin_bytes, count * d.element_bytes);
+      std::memcpy(from.raw(), stored.data(), stored.size());
     }
     // A Tensor of its own: other workers write to the same storage.
     std::byte* to = bytes_of_target(work, demand) + (run.dst + done) * size_of(into);

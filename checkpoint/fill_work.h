@@ -44,6 +44,32 @@ class FillScratch {
   Tensor elements_[kDTypes];
 };
 
+// The bytes of a window. Where they still have to be compared with their CRC, it is taken of each
+// stretch just before that is used, so that the cache has it for both.
+class WindowBytes {
+ public:
+  WindowBytes(std::span<const std::byte> all, bool unchecked)
+      : all_(all), seen_(unchecked ? 0 : all.size()), unchecked_(unchecked) {}
+
+  std::span<const std::byte> take(int64_t begin, int64_t size) {
+    see(static_cast<size_t>(begin + size));
+    return all_.subspan(static_cast<size_t>(begin), static_cast<size_t>(size));
+  }
+  bool unchecked() const { return unchecked_; }
+  uint32_t crc() {
+    see(all_.size());
+    return crc_;
+  }
+
+ private:
+  void see(size_t end);
+
+  std::span<const std::byte> all_;
+  size_t seen_;  // of these the CRC was taken
+  uint32_t crc_ = 0;
+  bool unchecked_;
+};
+
 // Several threads may deliver at once, each other blocks.
 class FillWork {
  public:
@@ -58,10 +84,11 @@ class FillWork {
   // After they were read there.
   void check_place(const FileWork& work, const BlockWindow& window,
                    std::span<const std::byte> bytes) const;
-  // Takes what is needed of a window's bytes. Elements that begin in another window and are
-  // converted are read once more, from `file`.
+  // Takes what is needed of a window's bytes; unchecked ones are a block. Elements that begin in
+  // another window and are converted are read once more, from `file`. CheckpointError as
+  // read_checked has it: what the window had for them was written by then.
   void deliver(const FileWork& work, const ReadFile& file, const BlockWindow& window,
-               std::span<const std::byte> bytes, FillScratch& scratch);
+               WindowBytes bytes, FillScratch& scratch);
 
   // Reads a stretch that begins with a block, and compares its blocks with their CRCs one by one,
   // so that the CRC finds the bytes in the cache. CheckpointError naming file, block and tensor.
@@ -79,10 +106,13 @@ class FillWork {
   const FillTarget& target_of(const FileWork& work, int demand) const;
   std::byte* bytes_of_target(const FileWork& work, int demand) const;
   void touch(const FileWork& work, int demand);
-  void copy(const FileWork& work, int demand, const BoxRun& run, const BlockWindow& window,
-            std::span<const std::byte> bytes);
+  // `begin_bytes`, `size`: of a block that has this CRC.
+  void compare(const FileWork& work, const BlockWindow& window, int64_t begin_bytes, size_t size,
+               uint32_t crc) const;
+  void compare_all(const FileWork& work, const BlockWindow& window, WindowBytes& bytes) const;
+  void copy(const FileWork& work, int demand, const BlockWindow& window, WindowBytes& bytes);
   void convert(const FileWork& work, const ReadFile& file, int demand, const BoxRun& run,
-               const BlockWindow& window, std::span<const std::byte> bytes, FillScratch& scratch);
+               const BlockWindow& window, WindowBytes& bytes, FillScratch& scratch);
 
   std::span<const FillTarget> targets_;
   std::vector<Tensor> contiguous_;

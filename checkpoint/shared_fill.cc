@@ -166,7 +166,7 @@ class SharedFiller {
     pass_on();
     try {
       for (const Slot& slot : round_) {
-        work_.deliver(*slot.work, open(*slot.source), slot.window, slot.bytes, scratch_);
+        work_.deliver(*slot.work, open(*slot.source), slot.window, {slot.bytes, false}, scratch_);
       }
     } catch (const std::exception& e) {
       // Told to all in the next round: they must not wait for this rank.

@@ -140,9 +140,47 @@ TEST_F(Fill, ADamagedBlockIsNamedWithItsTensorAndWhatWasOverwritten) {
                                 HasSubstr("perhaps in part: t0, t1")));
     EXPECT_THAT(e.what(), Not(HasSubstr("t2")));
   }
-  // Nothing of the damaged block was handed out.
-  const auto got = targets_[1].local.to_vector<uint8_t>();
-  EXPECT_EQ(std::vector<uint8_t>(got.begin() + 50, got.end()), std::vector<uint8_t>(50, 0));
+}
+
+// Every second byte is taken, so the CRC is put together stretch by stretch.
+TEST_F(Fill, DamageAnywhereInANeededBlockIsFound) {
+  const Box whole{{0, 0}, {kMiB * 2, 2}};
+  const Box column{{0, 1}, {kMiB * 2, 1}};
+  const std::vector<FillSource> sources = {source()};
+  const std::vector<FillPiece> pieces = {{0, 0, begin_, whole, column}};
+  // Of block 1: its first and last byte, one that is taken and its neighbour that is not.
+  for (const int64_t damaged : {kMiB, 2 * kMiB - 1, 2 * kMiB - 2, kMiB + kMiB / 2}) {
+    std::string bad = bytes_;
+    bad[static_cast<size_t>(damaged)] = static_cast<char>(bad[static_cast<size_t>(damaged)] ^ 64);
+    testing::write_file(path_, bad);
+    targets_ = {{"column", Tensor::zeros({kMiB * 2, 1}, DType::kUInt8), column, DType::kUInt8}};
+    try {
+      fill(sources, targets_, pieces, {.threads = 2});
+      ADD_FAILURE() << damaged;
+    } catch (const CheckpointError& e) {
+      EXPECT_THAT(e.what(), AllOf(HasSubstr("block 1 "), HasSubstr("in part: column")));
+    }
+  }
+}
+
+TEST_F(Fill, ADamagedBlockIsNotBlamedOnTheByteOfABool) {
+  std::string bools(4096, '\1');
+  testing::write_file(path_, bools);
+  BlockCrcs crcs;
+  crcs.update(std::as_bytes(std::span(bools)));
+  bools[10] = '\7';
+  testing::write_file(path_, bools);
+  const Box whole{{0, 0}, {64, 64}};
+  const Box part{{0, 0}, {64, 63}};
+  const std::vector<FillSource> sources = {{path_, 4096, crcs.crcs()}};
+  const std::vector<FillPiece> pieces = {{0, 0, 0, whole, part}};
+  targets_ = {{"mask", Tensor::zeros({64, 63}, DType::kBool), part, DType::kBool}};
+  try {
+    fill(sources, targets_, pieces);
+    FAIL();
+  } catch (const CheckpointError& e) {
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("the CRC of block 0 "), HasSubstr("\"mask\"")));
+  }
 }
 
 TEST_F(Fill, WholeBlocksAreReadIntoThePlaceAndTheRestThroughTheBuffer) {
