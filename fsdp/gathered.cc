@@ -49,11 +49,11 @@ void Gathered::prepare(size_t index, std::vector<MoveItem>& items) {
   const DTensor& value = member.parameter.value();
   const Tensor& shard = value.local_tensor();
   check_unchanged(index, shard);
-  piece.held = true;
   const bool moves = !equal_boundaries(value.layout(), member.gathered);
   piece.own = moves || value.dtype() != member.dtype;
   if (!piece.own) {
     piece.tensor = shard;
+    piece.held = true;
     return;
   }
   if (piece.tensor.defined()) {
@@ -69,19 +69,33 @@ void Gathered::prepare(size_t index, std::vector<MoveItem>& items) {
                      .to = member.gathered,
                      .into = piece.tensor,
                      .label = member.parameter.name()});
+    piece.held = true;
+    piece.arriving = true;
     return;
   }
   // The same values as at first: a tensor saved from them is not out of date.
   const uint64_t version = piece.tensor.storage()->version();
   kernels::cast(shard, piece.tensor);
   piece.tensor.storage()->restore_version(version);
+  piece.held = true;
 }
 
 void Gathered::start() {
   if (pieces_.empty() || !lane_->mesh().coordinate()) return;
+  if (failed_) {
+    throw Error("the gather of \"" + members_.front().parameter.name() +
+                "\" and what is gathered with it has failed before; run the forward again");
+  }
   std::vector<MoveItem> items;
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    if (!pieces_[i].held) prepare(i, items);
+  try {
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+      if (!pieces_[i].held) prepare(i, items);
+    }
+  } catch (...) {  // nothing was sent
+    for (Piece& piece : pieces_) {
+      if (std::exchange(piece.arriving, false) || !piece.held) free_memory(piece);
+    }
+    throw;
   }
   if (counted_ && !counted_now_) {
     stats_->add_groups(1);
@@ -89,7 +103,12 @@ void Gathered::start() {
   }
   if (items.empty()) return;
   issued_ = std::chrono::steady_clock::now();
-  move_ = Move::start(lane_->mesh(), std::move(items), {.op = "fsdp"});
+  try {
+    move_ = Move::start(lane_->mesh(), std::move(items), {.op = "fsdp"});
+  } catch (...) {
+    abandon_arriving();
+    throw;
+  }
 }
 
 void Gathered::finish() {
@@ -97,7 +116,13 @@ void Gathered::finish() {
   Move move = std::move(*move_);
   move_.reset();
   const auto begin = std::chrono::steady_clock::now();
-  move.finish();
+  try {
+    move.finish();
+  } catch (...) {
+    abandon_arriving();
+    throw;
+  }
+  for (Piece& piece : pieces_) piece.arriving = false;
   const auto end = std::chrono::steady_clock::now();
   stats_->in_flight += end - issued_;
   stats_->waited += end - begin;
@@ -106,12 +131,31 @@ void Gathered::finish() {
 }
 
 void Gathered::free_memory(Piece& piece) {
-  if (piece.held && piece.own) piece.tensor.storage()->release();
+  // What a gather that failed may still write to goes with the last who holds it.
+  if (!failed_ && piece.tensor.defined() && piece.own) piece.tensor.storage()->release();
   piece.held = false;
-  if (counted_now_ && is_empty()) {
-    stats_->add_groups(-1);
-    counted_now_ = false;
+  count_if_empty();
+}
+
+void Gathered::free_all() {
+  for (Piece& piece : pieces_) {
+    free_memory(piece);
+    piece.kept = Tensor();
   }
+}
+
+void Gathered::abandon_arriving() {
+  failed_ = true;
+  for (Piece& piece : pieces_) {
+    if (std::exchange(piece.arriving, false)) piece.held = false;
+  }
+  count_if_empty();
+}
+
+void Gathered::count_if_empty() {
+  if (!counted_now_ || !is_empty()) return;
+  stats_->add_groups(-1);
+  counted_now_ = false;
 }
 
 void Gathered::release(size_t index) {
@@ -121,7 +165,13 @@ void Gathered::release(size_t index) {
 }
 
 void Gathered::release_all() {
-  for (size_t i = 0; i < pieces_.size(); ++i) release(i);
+  try {
+    finish();
+  } catch (...) {
+    free_all();
+    throw;
+  }
+  free_all();
 }
 
 void Gathered::shrink() {
@@ -144,6 +194,7 @@ bool Gathered::is_empty() const {
 }
 
 bool Gathered::is_current() const {
+  if (failed_) return false;
   for (size_t i = 0; i < pieces_.size(); ++i) {
     const DTensor& value = members_[i].parameter.value();
     if (!value.has_local()) continue;

@@ -37,7 +37,8 @@ class Gathered {
   Gathered& operator=(const Gathered&) = delete;
 
   // Issues the gather of every member that has no memory now. The values are those of the first
-  // gather: Error naming a parameter that was written since.
+  // gather: Error naming a parameter that was written since. Where it throws before anything was
+  // sent it may be called again; after a gather that failed it throws Error.
   void start();
   void finish();  // waits for it
   // Frees what is not the parameter's own memory. Waits for a gather under way.
@@ -60,8 +61,9 @@ class Gathered {
   struct Piece {
     Tensor tensor;
     bool held = false;
-    bool own = true;  // false: the parameter's own memory, where nothing is to be gathered
-    Tensor kept;      // undefined: gathered from the parameter
+    bool arriving = false;  // its gather is under way
+    bool own = true;        // false: the parameter's own memory, where nothing is to be gathered
+    Tensor kept;            // undefined: gathered from the parameter
     // Of the shard at the first gather.
     std::shared_ptr<Storage> shard;
     uint64_t version = 0;
@@ -69,6 +71,9 @@ class Gathered {
   void check_unchanged(size_t index, const Tensor& shard);
   void prepare(size_t index, std::vector<MoveItem>& items);
   void free_memory(Piece& piece);
+  void free_all();
+  void abandon_arriving();
+  void count_if_empty();
   int64_t size_bytes() const;
 
   std::shared_ptr<const GatherLane> lane_;
@@ -79,6 +84,7 @@ class Gathered {
   std::shared_ptr<Stats> stats_;
   bool counted_ = false;
   bool counted_now_ = false;
+  bool failed_ = false;  // a gather: what tensors saved of it is lost
 };
 
 }  // namespace dtensor::fsdp

@@ -14,6 +14,12 @@ namespace {
 bool is_deferred() { return Context::current().slot<BackwardMode>().defer; }
 bool in_backward() { return Context::current().slot<BackwardMode>().running; }
 
+bool contains(const MeshSlice& dims, const MeshSlice& some) {
+  return some.mesh == dims.mesh && std::ranges::all_of(some.dims, [&](int m) {
+           return std::ranges::find(dims.dims, m) != dims.dims.end();
+         });
+}
+
 // `local` is undefined on a rank outside the mesh.
 DTensor make(const Tensor& local, DType dtype, const Layout& layout, const DeviceMesh& mesh) {
   return local.defined() ? DTensor(local, layout, mesh) : DTensor(dtype, layout, mesh);
@@ -34,6 +40,7 @@ Group::Group(nn::Module& module, MeshSlice dims, std::vector<nn::Parameter> para
       dims_(std::move(dims)),
       parameters_(std::move(parameters)),
       gradients_(parameters_),
+      unused_(dims_, parameters_.size()),
       options_(options),
       schedule_(std::make_shared<Schedule>()) {}
 
@@ -55,12 +62,15 @@ Group::Settled Group::settled(const Group& root) const {
   const Options& top = root.options_;
   const Zero zero = either(options_.zero, top.zero).value_or(Zero::kParameters);
   const auto reshards = either(options_.reshard_after_forward, top.reshard_after_forward);
+  // A group over other dims is not cut over those of the root's.
+  const bool fits = top.reshard_over && contains(dims_, *top.reshard_over);
   return {.param_dtype = either(options_.param_dtype, top.param_dtype),
           .reduce_dtype = either(options_.reduce_dtype, top.reduce_dtype),
           .casts_inputs = either(options_.cast_inputs, top.cast_inputs).value_or(true),
           .reshards = zero == Zero::kParameters && reshards.value_or(&root != this),
           .stays = zero == Zero::kState,
-          .reshard_over = either(options_.reshard_over, top.reshard_over)};
+          .reshard_over =
+              fits ? either(options_.reshard_over, top.reshard_over) : options_.reshard_over};
 }
 
 std::shared_ptr<Gathered> Group::new_gathered(const Settled& options, Group& root) const {
@@ -192,7 +202,7 @@ nn::Inputs Group::watch_inputs(const std::shared_ptr<Pass>& pass, const nn::Inpu
   nn::Inputs out;
   for (const DTensor& x : inputs) {
     const bool watched = x.defined() && x.requires_grad();
-    if (watched) ++pass->open_inputs;
+    if (watched) ++pass->watched_inputs;
     out.push_back(!watched ? x : with_backward_hook(x, [pass] {
       if (--pass->open_inputs > 0) return;
       for (const size_t i : pass->frozen) pass->release(i);
@@ -206,6 +216,7 @@ DTensor Group::after_forward(const DTensor& made) {
   const std::optional<DType> dtype = options_.output_dtype;
   const bool casts = dtype && is_floating(made.dtype()) && made.dtype() != *dtype;
   const DTensor y = casts ? cast(made, *dtype) : made;
+  pass->output = y.layout();
   trace_phase(Phase::kForward, *pass);
   if (pass->of_root) pass->schedule->end_forward();
   const bool has_graph =
@@ -244,14 +255,17 @@ void Group::hide_parameters() const {
 
 void Group::clean_up() {
   hide_parameters();
-  if (running_ != nullptr && running_->of_root && !in_backward()) schedule_->drop_ahead();
+  // Without a pass it threw before there was one.
+  const bool of_root = running_ != nullptr ? running_->of_root : root().get() == this;
+  if (of_root && !in_backward()) schedule_->drop_ahead();
   running_.reset();
 }
 
 void Group::before_backward(const std::shared_ptr<Pass>& pass) {
   Schedule& schedule = *pass->schedule;
   Schedule::begin_backward(pass->schedule);
-  if (pass->of_root && !is_deferred()) schedule.flush_unmet();
+  schedule.keep(pass);
+  pass->open_inputs = pass->watched_inputs;
   pass->gathered->start();
   pass->gathered->finish();
   pass->began = std::chrono::steady_clock::now();
@@ -283,16 +297,25 @@ void Group::reduce(Pass& pass, std::span<const DTensor> grads) {
   for (const size_t i : pass.trainable) pass.release(i);
   pass.done = true;
   const bool deferred = is_deferred();
+  std::vector<DTensor> whole;
+  for (size_t k = 0; k < grads.size(); ++k) {
+    const size_t i = pass.trainable[k];
+    const DTensor of_regions = i < pass.of_regions.size() ? pass.of_regions[i] : DTensor();
+    whole.push_back(accumulate(grads[k], of_regions));
+    if (whole[k].defined()) unused_.saw(i, whole[k].layout());
+  }
   for (size_t k = 0; k < grads.size(); ++k) {
     const size_t i = pass.trainable[k];
     const Member& member = pass.gathered->members()[i];
     const DType wire = pass.reduce_dtype.value_or(member.dtype);
     gradients_.take_back(i);
-    const DTensor of_regions = i < pass.of_regions.size() ? pass.of_regions[i] : DTensor();
-    const DTensor grad = accumulate(grads[k], of_regions);
-    if (grad.defined()) gradients_.add(i, grad, wire);
-    if (!gradients_.has(i)) gradients_.add(i, zero_gradient(member), wire);
+    if (whole[k].defined()) {
+      gradients_.add(i, whole[k], wire);
+    } else if (!gradients_.has(i)) {
+      gradients_.add(i, unused_.zero(i, member, whole, pass.output), wire);
+    }
     if (deferred) gradients_.show(i);
+    whole[k] = DTensor();
   }
   pass.of_regions.clear();
   trace_phase(Phase::kBackward, pass);
@@ -307,19 +330,6 @@ std::unique_ptr<Reduction> Group::reduce_deferred() {
   std::vector<WholeGradient> left = gradients_.take_deferred();
   if (left.empty()) return nullptr;
   return std::make_unique<Reduction>(dims_, std::move(left), "");
-}
-
-// Of a parameter that this rank did not use: a part of a sum, as what the others may have is.
-DTensor Group::zero_gradient(const Member& member) const {
-  const std::vector<Placement> partial(dims_.dims.size(), Partial());
-  const Layout layout = member.gathered.with(dims_.dims, partial);
-  Tensor zero;
-  if (const auto& at = dims_.mesh.coordinate()) {
-    // One element that stands for all of them.
-    const Shape shape = layout.local_shape(*at);
-    zero = Tensor::zeros(Shape::filled(shape.ndim(), 1), member.dtype).expand(shape);
-  }
-  return make(zero, member.dtype, layout, dims_.mesh);
 }
 
 }  // namespace dtensor::fsdp

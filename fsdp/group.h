@@ -12,6 +12,7 @@
 #include "dtensor/fsdp/options.h"
 #include "dtensor/fsdp/pass.h"
 #include "dtensor/fsdp/schedule.h"
+#include "dtensor/fsdp/unused_gradients.h"
 #include "dtensor/fsdp/whole_gradients.h"
 #include "dtensor/tensor/autograd.h"
 
@@ -29,6 +30,7 @@ class Group : public ScheduledGroup, public std::enable_shared_from_this<Group> 
 
   std::shared_ptr<Pass> new_pass() override;
   std::unique_ptr<Reduction> reduce_deferred() override;
+  void drop_gradients() override { gradients_.drop_unshown(); }
   void read_ahead() const override;
   void hide_parameters() const override;
 
@@ -58,13 +60,13 @@ class Group : public ScheduledGroup, public std::enable_shared_from_this<Group> 
   void before_backward(const std::shared_ptr<Pass>& pass);
   void show_to_regions(const std::shared_ptr<Pass>& pass) const;
   void reduce(Pass& pass, std::span<const DTensor> grads);
-  DTensor zero_gradient(const Member& member) const;
 
   // Used in forward only: a graph may outlive the module.
   nn::Module& module_;
   MeshSlice dims_;
   std::vector<nn::Parameter> parameters_;
   WholeGradients gradients_;
+  UnusedGradients unused_;
   Options options_;
   std::shared_ptr<Pass> running_;  // between the hooks before and after forward
   // Of the groups whose root this is.

@@ -22,6 +22,8 @@ class ScheduledGroup {
   virtual std::shared_ptr<Pass> new_pass() = 0;  // gathers nothing yet
   // Issues the reduction of what deferred backwards have left; null where there is nothing.
   virtual std::unique_ptr<Reduction> reduce_deferred() = 0;
+  // Drops gradients that a backward that threw has left on their way to be reduced.
+  virtual void drop_gradients() = 0;
   virtual void read_ahead() const = 0;  // shards in a slow tier
   // No use of a parameter finds its gathered form any more.
   virtual void hide_parameters() const = 0;
@@ -40,9 +42,13 @@ struct Pass {
   std::vector<size_t> frozen;
   // By member: gradients of regions that are computed again in backward (recomputed).
   std::vector<DTensor> of_regions;
-  int open_inputs = 0;    // inputs of the module whose gradient is not complete yet
-  bool reshards = false;  // freed after forward, gathered again for backward
-  bool stays = false;     // is not freed at all: until the parameters are written
+  // The module's output, as its forward made it: where that is cut gradients are sums.
+  std::optional<Layout> output;
+  int64_t forward = 0;     // of the root: in which of its forwards the pass was made
+  int watched_inputs = 0;  // inputs of the module that want a gradient
+  int open_inputs = 0;     // those whose gradient is not complete yet
+  bool reshards = false;   // freed after forward, gathered again for backward
+  bool stays = false;      // is not freed at all: until the parameters are written
   bool of_root = false;
   bool done = false;                            // its gradients are reduced
   std::chrono::steady_clock::time_point began;  // for a trace: forward, then backward

@@ -1,5 +1,6 @@
 #include "dtensor/fsdp/reduction.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "dtensor/fsdp/trace.h"
@@ -11,12 +12,28 @@ namespace dtensor::fsdp {
 namespace {
 
 // Onto the leaf, past its hooks.
-void give(DTensor value, const DTensor& grad) {
+void give(const nn::Parameter& parameter, DTensor grad) {
+  DTensor& value = parameter.value();
   if (value.impl()->hooks.empty()) {
     value.set_grad(accumulate(value.grad(), grad));
   } else {
     BackwardPass({}).run(value, grad);
   }
+}
+
+// In how many of the gradients a sum over other mesh dims is left, as text. In the label of the
+// call: ranks that do not agree on it, so that some would wait in the next leg for others, get an
+// error at once.
+std::string sums_left(const std::vector<WholeGradient>& grads, const MeshSlice& dims) {
+  std::string text;
+  for (int m = 0; m < dims.mesh.ndim(); ++m) {
+    if (std::ranges::find(dims.dims, m) != dims.dims.end()) continue;
+    const auto count = std::ranges::count_if(
+        grads, [m](const WholeGradient& g) { return g.grad.layout().placement(m).is_partial(); });
+    if (count == 0) continue;
+    text += " then " + std::to_string(count) + " over " + dims.mesh.layout().name(m);
+  }
+  return text;
 }
 
 }  // namespace
@@ -41,6 +58,7 @@ Reduction::Reduction(MeshSlice dims, std::vector<WholeGradient> grads, std::stri
     to.push_back(grad.layout().with(dims_.dims, cut));
     if (grad.has_local()) bytes_ += grad.local_tensor().size_bytes();
   }
+  left_ = sums_left(grads_, dims_);
   try {
     issue(to);
   } catch (...) {
@@ -64,10 +82,11 @@ void Reduction::issue(const std::vector<Layout>& to) {
       items.push_back({.local = grad.local_tensor(),
                        .from = grad.layout(),
                        .to = to[k],
-                       .label = grads_[k].parameter.name()});
+                       .label = grads_[k].parameter.name() + (items.empty() ? left_ : "")});
       grad = DTensor();  // the item alone keeps the memory
     }
   }
+  left_.clear();
   if (items.empty()) return;
   issued_ = std::chrono::steady_clock::now();
   const MoveOptions options{.op = "fsdp", .cause = Cause::kAdjoint, .of = "fsdp"};
@@ -88,11 +107,14 @@ void Reduction::land() {
       grads_[k].grad = DTensor(std::move(moved[j]), to_[k], dims_.mesh);
     }
   }
-  for (auto& [parameter, grad] : grads_) grad = in_dtype(grad, parameter.value().dtype());
 }
 
 bool Reduction::go_on() {
   land();
+  for (auto& [parameter, grad] : grads_) {
+    const DType own = parameter.value().dtype();
+    if (size_of(own) > size_of(grad.dtype())) grad = in_dtype(grad, own);
+  }
   issue(parameter_layouts());
   if (move_) return true;
   give_gradients();
@@ -106,7 +128,9 @@ std::vector<Layout> Reduction::parameter_layouts() const {
 }
 
 void Reduction::give_gradients() {
-  for (auto& [parameter, grad] : grads_) give(parameter.value(), std::exchange(grad, {}));
+  for (auto& [parameter, grad] : grads_) {
+    give(parameter, in_dtype(std::exchange(grad, {}), parameter.value().dtype()));
+  }
   if (is_tracing()) {
     trace({Phase::kReduce, name_, begin_, std::chrono::steady_clock::now(), bytes_});
   }

@@ -35,8 +35,9 @@ class Reduction {
   Reduction(const Reduction&) = delete;
   Reduction& operator=(const Reduction&) = delete;
 
-  // Waits for the leg under way and issues the next one, in the parameters' dtype. False where that
-  // was the last: the parameters have their gradients, added to what was there.
+  // Waits for the leg under way and issues the next one, in the wider of the gradient's and the
+  // parameter's dtype. False where that was the last: the parameters have their gradients, rounded
+  // to their dtype, added to what was there.
   bool go_on();
 
  private:
@@ -51,6 +52,7 @@ class Reduction {
   std::vector<Layout> to_;  // by gradient
   std::optional<Move> move_;
   std::string name_;
+  std::string left_;  // over which dims it is summed later
   int64_t bytes_ = 0;
   std::chrono::steady_clock::time_point begin_;   // of the first leg
   std::chrono::steady_clock::time_point issued_;  // the leg under way

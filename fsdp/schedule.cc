@@ -1,6 +1,7 @@
 #include "dtensor/fsdp/schedule.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "dtensor/fsdp/stats.h"
@@ -16,7 +17,9 @@ bool in_backward() { return Context::current().slot<BackwardMode>().running; }
 bool Schedule::may_start() { return shared_stats()->live_groups < kMostLiveGroups; }
 
 void Schedule::agree(std::string_view what) const {
-  for (const Channel& channel : channels_) channel.lane->agree(channel.dims, what);
+  // By number: a rank that left out a step, after an error, is not taken for being in this one.
+  const std::string label = std::string(what) + " " + std::to_string(forwards_);
+  for (const Channel& channel : channels_) channel.lane->agree(channel.dims, label);
 }
 
 void Schedule::begin_forward(std::vector<std::weak_ptr<ScheduledGroup>> groups,
@@ -24,10 +27,21 @@ void Schedule::begin_forward(std::vector<std::weak_ptr<ScheduledGroup>> groups,
   overlaps_ = overlaps;
   channels_ = std::move(channels);
   groups_ = std::move(groups);
+  ++forwards_;
+  in_forward_ = true;
   order_.clear();
   cursor_ = 0;
   ahead_.clear();
+  forget_expired();
+}
+
+void Schedule::forget_expired() {
   std::erase_if(tape_, [](const auto& pass) { return pass.expired(); });
+}
+
+void Schedule::drop_ahead() {
+  in_forward_ = false;
+  ahead_.clear();
 }
 
 std::shared_ptr<Pass> Schedule::take_ahead(const ScheduledGroup& group) {
@@ -51,6 +65,7 @@ void Schedule::gather_ahead(const std::weak_ptr<ScheduledGroup>& group) {
 
 void Schedule::entered_forward(const std::shared_ptr<ScheduledGroup>& group) {
   const bool again = in_backward();
+  if (!again && !in_forward_) return;  // a part of the model by itself
   if (!again) order_.push_back(group);
   if (!overlaps_) return;
   const auto& named = again ? group->backward_prefetch : group->forward_prefetch;
@@ -78,16 +93,25 @@ void Schedule::end_forward() {
   if (in_backward()) return;
   last_order_ = std::exchange(order_, {});
   cursor_ = last_order_.size();
-  ahead_.clear();
+  drop_ahead();
   agree("end of forward");
 }
 
-void Schedule::add_to_tape(const std::shared_ptr<Pass>& pass) { tape_.push_back(pass); }
+int64_t Schedule::forward() const {
+  return in_backward_.empty() ? forwards_ : in_backward_.front()->forward;
+}
+
+void Schedule::add_to_tape(const std::shared_ptr<Pass>& pass) {
+  if (!in_forward_) forget_expired();
+  pass->forward = forward();
+  tape_.push_back(pass);
+}
 
 bool Schedule::on_tape(const ScheduledGroup& group) const {
   return std::ranges::any_of(tape_, [&](const auto& entry) {
     const std::shared_ptr<Pass> pass = entry.lock();
-    return pass != nullptr && !pass->done && pass->group.get() == &group;
+    return pass != nullptr && !pass->done && pass->forward == forward() &&
+           pass->group.get() == &group;
   });
 }
 
@@ -98,21 +122,21 @@ void Schedule::begin_backward(const std::shared_ptr<Schedule>& schedule) {
   on_backward_end([schedule] { schedule->end_backward(); });
 }
 
-void Schedule::flush_unmet() {
+void Schedule::reduce_deferred() {
+  if (Context::current().slot<BackwardMode>().defer) return;
   for (const auto& entry : groups_) {
     const std::shared_ptr<ScheduledGroup> group = entry.lock();
-    if (group == nullptr || on_tape(*group)) continue;
-    reduce([&] { return group->reduce_deferred(); });
+    if (group != nullptr) reduce([&] { return group->reduce_deferred(); });
   }
 }
 
 void Schedule::entered_backward(const std::shared_ptr<Pass>& pass) {
-  in_backward_.push_back(pass);
   if (!overlaps_) return;
   for (const auto& named : pass->group->backward_prefetch) {
     const auto is_of = [&](const auto& entry) {
       const std::shared_ptr<Pass> other = entry.lock();
-      return other != nullptr && !other->done && other->group == named.lock();
+      return other != nullptr && !other->done && other->forward == pass->forward &&
+             other->group == named.lock();
     };
     const auto at = std::find_if(tape_.rbegin(), tape_.rend(), is_of);
     if (at != tape_.rend()) at->lock()->gathered->start();
@@ -123,6 +147,7 @@ void Schedule::entered_backward(const std::shared_ptr<Pass>& pass) {
   while (at != tape_.begin()) {
     const std::shared_ptr<Pass> before = (--at)->lock();
     if (before == nullptr || before->done || !before->reshards) continue;
+    if (before->forward != pass->forward) break;
     if (before->gathered->is_empty() && may_start()) before->gathered->start();
     break;
   }
@@ -138,22 +163,41 @@ void Schedule::reduce(const std::function<std::unique_ptr<Reduction>()>& start) 
 
 void Schedule::end_backward() {
   ends_backward_ = false;
-  for (const auto& pass : std::exchange(in_backward_, {})) pass->group->hide_parameters();
+  const bool threw = std::current_exception() != std::exchange(outer_, nullptr);
+  std::exception_ptr error;  // the first one here
+  const auto attempt = [&](const auto& f) {
+    try {
+      f();
+    } catch (...) {
+      if (error == nullptr) error = std::current_exception();
+    }
+  };
+  for (const auto& pass : std::exchange(in_backward_, {})) {
+    pass->group->hide_parameters();
+    attempt([&] { pass->release_all(); });
+  }
   ahead_.clear();
   for (const auto& entry : tape_) {
-    if (const std::shared_ptr<Pass> pass = entry.lock()) pass->release_all();
+    const std::shared_ptr<Pass> pass = entry.lock();
+    if (pass != nullptr) attempt([&] { pass->release_all(); });
   }
   std::erase_if(tape_, [](const auto& entry) {
     const std::shared_ptr<Pass> pass = entry.lock();
     return pass == nullptr || pass->done;
   });
-  const bool threw = std::current_exception() != std::exchange(outer_, nullptr);
-  if (threw) {
-    reductions_ = Reductions();
-    return;
+  if (!threw && error == nullptr) {
+    attempt([&] {
+      reduce_deferred();
+      agree("end of backward");
+      reductions_.finish();
+    });
   }
-  agree("end of backward");
-  reductions_.finish();
+  if (!threw && error == nullptr) return;
+  reductions_ = Reductions();
+  for (const auto& entry : groups_) {
+    if (const std::shared_ptr<ScheduledGroup> group = entry.lock()) group->drop_gradients();
+  }
+  if (!threw) std::rethrow_exception(error);
 }
 
 }  // namespace dtensor::fsdp

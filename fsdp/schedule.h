@@ -40,17 +40,17 @@ class Schedule {
   void entered_forward(const std::shared_ptr<ScheduledGroup>& group);
   void end_forward();
   // Frees what was gathered ahead and not used: forward is over, or threw.
-  void drop_ahead() { ahead_.clear(); }
+  void drop_ahead();
 
   // A pass of the graph, in forward order.
   void add_to_tape(const std::shared_ptr<Pass>& pass);
   // Has end_backward called at the end of the backward that runs.
   static void begin_backward(const std::shared_ptr<Schedule>& schedule);
-  // What deferred backwards have left in groups that no pass of the graph belongs to, so that this
-  // backward would not meet it, is reduced.
-  void flush_unmet();
-  // `pass` is gathered and its backward runs: issues the gather of the pass before it. Keeps the
-  // pass until the end of the backward: nodes inside the module still read what it gathered.
+  // Keeps a pass that is to be gathered until the end of the backward: nodes inside the module
+  // still read what it gathered.
+  void keep(const std::shared_ptr<Pass>& pass) { in_backward_.push_back(pass); }
+  // `pass` is gathered and its backward runs: issues the gather of the pass before it in the same
+  // forward. Another forward's graph may be kept, and its parameters written since.
   void entered_backward(const std::shared_ptr<Pass>& pass);
   // Waits for as much of what is under way as must end first.
   void reduce(const std::function<std::unique_ptr<Reduction>()>& start);
@@ -58,12 +58,16 @@ class Schedule {
  private:
   static bool may_start();
   void agree(std::string_view what) const;
+  // The forward whose backward runs; else the last one.
+  int64_t forward() const;
   bool on_tape(const ScheduledGroup& group) const;
+  void forget_expired();
   void gather_ahead(const std::weak_ptr<ScheduledGroup>& group);
-  // Waits for reductions, but where the backward threw: other ranks may wait for what this one will
-  // not do any more. Frees what backward left: what was gathered ahead in vain, what never got
-  // a gradient.
+  // Waits for reductions, also of what deferred backwards have left and this one did not meet; but
+  // where the backward threw drops them: other ranks may wait for what this one will not do any
+  // more. Frees what backward left: what was gathered ahead in vain, what never got a gradient.
   void end_backward();
+  void reduce_deferred();
 
   std::vector<std::weak_ptr<ScheduledGroup>> groups_;
   std::vector<Channel> channels_;
@@ -74,6 +78,8 @@ class Schedule {
   std::vector<std::weak_ptr<Pass>> tape_;
   std::vector<std::shared_ptr<Pass>> in_backward_;
   Reductions reductions_;
+  int64_t forwards_ = 0;
+  bool in_forward_ = false;  // of the root
   bool overlaps_ = true;
   bool ends_backward_ = false;
   std::exception_ptr outer_;  // handled where the backward began

@@ -9,13 +9,15 @@ WholeGradients::WholeGradients(std::vector<nn::Parameter> parameters)
     : parameters_(std::move(parameters)), held_(parameters_.size()) {}
 
 void WholeGradients::add(size_t index, const DTensor& grad, DType wire) {
-  DTensor& held = held_[index].grad;
-  held = accumulate(held, in_dtype(grad, wire));
+  Held& held = held_[index];
+  held.wire = wire;
+  held.grad = accumulate(held.grad, in_dtype(grad, held.grad.defined() ? held.grad.dtype() : wire));
 }
 
 void WholeGradients::show(size_t index) {
   Held& held = held_[index];
   DTensor& value = parameters_[index].value();
+  if (size_of(held.grad.dtype()) == 2) held.grad = in_dtype(held.grad, DType::kFloat32);
   held.before = value.grad();
   held.shown = in_dtype(held.grad, value.dtype());
   value.set_grad(held.shown);
@@ -35,10 +37,17 @@ void WholeGradients::take_back(size_t index) {
   held.before = DTensor();
 }
 
+void WholeGradients::drop_unshown() {
+  for (Held& held : held_) {
+    if (!held.shown.defined()) held.grad = DTensor();
+  }
+}
+
 std::vector<WholeGradient> WholeGradients::take(std::span<const size_t> indices) {
   std::vector<WholeGradient> taken;
   for (const size_t i : indices) {
-    taken.push_back({parameters_[i], std::exchange(held_[i].grad, {})});
+    Held& held = held_[i];
+    taken.push_back({parameters_[i], in_dtype(std::exchange(held.grad, {}), held.wire)});
   }
   return taken;
 }

@@ -18,13 +18,16 @@ class WholeGradients {
  public:
   explicit WholeGradients(std::vector<nn::Parameter> parameters);
 
-  // Adds in the dtype of the wire, so that what several microbatches bring is rounded once.
+  // Adds what one backward brought, to be reduced in the dtype of the wire. What several deferred
+  // ones bring is added in float32 where that is a 16-bit one, so that it is rounded once.
   void add(size_t index, const DTensor& grad, DType wire);
   bool has(size_t index) const { return held_[index].grad.defined(); }
-  // Shows it on the parameter.
+  // Keeps it for a later backward, and shows it on the parameter.
   void show(size_t index);
   // Takes it off the parameter again, where it still stands there; else it is dropped.
   void take_back(size_t index);
+  // Drops what is not shown: left by a backward that threw.
+  void drop_unshown();
 
   // To be reduced; no longer held.
   std::vector<WholeGradient> take(std::span<const size_t> indices);
@@ -33,7 +36,8 @@ class WholeGradients {
 
  private:
   struct Held {
-    DTensor grad;    // undefined: none
+    DTensor grad;  // undefined: none
+    DType wire = DType::kFloat32;
     DTensor shown;   // what stands on the parameter for it
     DTensor before;  // what stood there before
   };

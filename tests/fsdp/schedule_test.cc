@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "dtensor/optim/clip_grad_norm.h"
 #include "dtensor/optim/sgd.h"
 #include "dtensor/tensor/autograd.h"
+#include "dtensor/tests/fsdp/chain.h"
 #include "dtensor/tests/support/models.h"
 #include "dtensor/tests/support/run_ranks.h"
 #include "dtensor/tests/support/values.h"
@@ -20,62 +20,16 @@
 namespace dtensor::fsdp {
 namespace {
 
+using testing::Chain;
 using testing::ledger;
 using testing::random;
+using testing::row_per_rank;
 using testing::rows;
 using testing::run_ranks;
+using testing::Scale;
+using testing::shard_all;
 using testing::Stack;
 using testing::values;
-
-// y = x w, or x where `used` says no.
-class Scale : public nn::Module {
- public:
-  explicit Scale(int64_t n) : weight(add_parameter("weight", {n})) {
-    weight.value().replace(DTensor(Tensor::full({n}, 1.0)));
-  }
-  std::string_view kind() const override { return "Scale"; }
-  nn::Parameter weight;
-  bool used = true;
-
- protected:
-  DTensor forward(const nn::Inputs& in) override { return used ? mul(in[0], weight.use()) : in[0]; }
-};
-
-class Chain : public nn::Module {
- public:
-  Chain(int groups, int64_t n) : own(n) {
-    add_child("own", own);
-    for (int i = 0; i < groups; ++i) {
-      parts.push_back(std::make_unique<Scale>(n));
-      add_child("parts." + std::to_string(i), *parts.back());
-    }
-  }
-  std::string_view kind() const override { return "Chain"; }
-  Scale own;  // of the root's group
-  std::vector<std::unique_ptr<Scale>> parts;
-  size_t first = 0;  // the first part that runs
-
- protected:
-  DTensor forward(const nn::Inputs& in) override {
-    DTensor x = own(in[0]);
-    for (size_t i = first; i < parts.size(); ++i) x = (*parts[i])(x);
-    return x;
-  }
-};
-
-void shard_all(Chain& net, const MeshSlice& dims, const Options& options = {}) {
-  for (auto& part : net.parts) fully_shard(*part, dims);
-  fully_shard(net, dims, options);
-}
-
-// [ranks, n] with row r of value f(r).
-DTensor row_per_rank(const DeviceMesh& mesh, int64_t n, const std::function<double(int)>& f) {
-  Tensor x = Tensor::empty({mesh.size(), n});
-  for (int r = 0; r < mesh.size(); ++r) {
-    for (int64_t i = 0; i < n; ++i) x.data<float>()[r * n + i] = static_cast<float>(f(r));
-  }
-  return distribute(x, mesh, {Shard(0)});
-}
 
 // pytorch#147179, torchtitan#735
 TEST(Schedule, AtMostTwoGroupsAreGatheredAndNoneIsLeft) {

@@ -404,6 +404,21 @@ TEST(Settings, WhatIsKeptOverASmallerMeshIsGatheredThere) {
   });
 }
 
+// The root's reshard_over is for groups over its dims: another is cut over all of its own.
+TEST(Settings, TheRootsSmallerMeshIsNotForGroupsOverOtherDims) {
+  run_ranks(4, [](comm::Comm& world) {
+    const DeviceMesh mesh(world, {{"node", 2}, {"dp", 2}});
+    const auto net = std::make_unique<Net>(Recompute::kNone);
+    nn::init_normal(*net, 1, 0.5);
+    for (auto& block : net->blocks) fully_shard(*block, mesh["dp"]);
+    fully_shard(*net, mesh.slice({"node", "dp"}), {.reshard_over = mesh["node"]});
+    DTensor loss = sum((*net)(rows(random({kRows, kWidth}, 1), mesh, {"node", "dp"})));
+    testing::ledger().clear();
+    loss.backward();
+    EXPECT_EQ(testing::calls(StepKind::kAllGather, "fsdp"), 4);  // each block once more
+  });
+}
+
 TEST(Settings, AreChecked) {
   run_ranks(2, [](comm::Comm& world) {
     const DeviceMesh mesh(world, {{"rep", 1}, {"dp", 2}});
