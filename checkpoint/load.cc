@@ -143,6 +143,7 @@ class Loader {
 
   bool is_optional(const std::string& name) const {
     if (options_.unexpected == Unexpected::kIgnore || not_asked_.contains(name)) return true;
+    if (name.starts_with(kEmaPrefix)) return state_.ema.ema == nullptr;
     const bool of_optimizer = name.starts_with(kOptimizerPrefix);
     return of_optimizer ? state_.optimizer.optimizer == nullptr : state_.model.module == nullptr;
   }

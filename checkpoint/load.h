@@ -65,9 +65,9 @@ struct LoadOptions {
 // the files' headers with their CRC: CheckpointError listing what is missing, unexpected and
 // mismatched. A damaged block found later is a CheckpointError that names file, block and tensor,
 // what had been overwritten, and an older step that is complete.
-// A checkpoint with optimizer state loads into a model alone; one without does not load where an
-// optimizer is given. Beside the tensors no more memory is taken than `buffer_bytes` and what the
-// metadata needs (a strided local tensor needs its own size).
+// A checkpoint with optimizer state, or moving averages, loads into a model alone; one without does
+// not load where an optimizer, or an Ema, is given. Beside the tensors no more memory is taken than
+// `buffer_bytes` and what the metadata needs (a strided local tensor needs its own size).
 std::optional<int64_t> load(const std::string& run_dir, const State& state,
                             const LoadOptions& options = {});
 

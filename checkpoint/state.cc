@@ -6,6 +6,7 @@
 #include <set>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "dtensor/base/error.h"
 
@@ -22,20 +23,20 @@ void add_model(nn::Module& model, NamedState& out, std::map<const void*, std::st
   }
 }
 
-void add_optimizer(optim::Optimizer& optimizer, const std::map<const void*, std::string>& names,
-                   NamedState& out) {
-  for (auto& s : optimizer.state()) {
+// State of parameters, "<owner>" of an error. The model's names count where there is a model.
+void add_states(const char* owner, const std::vector<optim::Optimizer::StateTensor>& states,
+                const std::map<const void*, std::string>& names, NamedState& out) {
+  for (const auto& s : states) {
     const auto it = names.find(s.parameter.id());
     if (it == names.end() && !names.empty()) {
       throw ArgumentError(fmt::format(
-          "checkpoint: the optimizer has a parameter \"{}\" {} that the model has not; give the "
-          "model that the optimizer was made for",
-          s.parameter.name(), to_string(s.parameter.value().shape())));
+          "checkpoint: the {0} has a parameter \"{1}\" {2} that the model has not; give the "
+          "model that the {0} was made for",
+          owner, s.parameter.name(), to_string(s.parameter.value().shape())));
     }
     const std::string name = it == names.end() ? s.parameter.name() : it->second;
     out.tensors.push_back({kOptimizerPrefix + s.state + "." + name, s.value});
   }
-  out.numbers[kOptimizerSteps] = optimizer.steps();
 }
 
 }  // namespace
@@ -44,7 +45,11 @@ NamedState named_state(const State& state) {
   NamedState out;
   std::map<const void*, std::string> names;
   if (state.model.module != nullptr) add_model(*state.model.module, out, names);
-  if (state.optimizer.optimizer != nullptr) add_optimizer(*state.optimizer.optimizer, names, out);
+  if (optim::Optimizer* optimizer = state.optimizer.optimizer) {
+    add_states("optimizer", optimizer->state(), names, out);
+    out.numbers[kOptimizerSteps] = optimizer->steps();
+  }
+  if (state.ema.ema != nullptr) add_states("Ema", state.ema.ema->state(), names, out);
   if (state.numbers.numbers != nullptr) {
     for (const auto& [name, number] : *state.numbers.numbers) {
       out.numbers[kNumberPrefix + name] = number;

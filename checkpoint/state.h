@@ -10,6 +10,7 @@
 #include "dtensor/base/philox.h"
 #include "dtensor/checkpoint/data_position.h"
 #include "dtensor/nn/module.h"
+#include "dtensor/optim/ema.h"
 #include "dtensor/optim/optimizer.h"
 
 namespace dtensor::checkpoint {
@@ -24,6 +25,11 @@ struct OptimizerRef {
   OptimizerRef() = default;
   OptimizerRef(optim::Optimizer& o) : optimizer(&o) {}  // NOLINT(google-explicit-constructor)
   optim::Optimizer* optimizer = nullptr;
+};
+struct EmaRef {
+  EmaRef() = default;
+  EmaRef(optim::Ema& e) : ema(&e) {}  // NOLINT(google-explicit-constructor)
+  optim::Ema* ema = nullptr;
 };
 struct NumbersRef {
   NumbersRef() = default;
@@ -53,6 +59,7 @@ struct JsonRef {
 struct State {
   ModelRef model = {};
   OptimizerRef optimizer = {};
+  EmaRef ema = {};  // moving averages: one more tensor per parameter, in their own dtype
   // The program's own integers, equal on all ranks.
   NumbersRef numbers = {};
   // The random state: equal on all ranks that made the same calls.
@@ -65,6 +72,7 @@ struct State {
 };
 
 inline constexpr char kOptimizerPrefix[] = "optimizer.";
+inline constexpr char kEmaPrefix[] = "optimizer.ema.";
 inline constexpr char kOptimizerSteps[] = "optimizer.steps";
 inline constexpr char kNumberPrefix[] = "user.";
 inline constexpr char kGeneratorSeed[] = "generator.seed";
@@ -73,7 +81,7 @@ inline constexpr char kDataSamples[] = "data.samples";
 
 struct NamedTensor {
   std::string name;  // a parameter's, or optimizer.<state>.<parameter>
-  DTensor value;     // a handle of the model's, or the optimizer's, own
+  DTensor value;     // a handle of the model's, the optimizer's, or the averages', own
 };
 struct NamedState {
   std::vector<NamedTensor> tensors;
@@ -81,8 +89,8 @@ struct NamedState {
   std::map<std::string, int64_t> numbers;
   std::map<std::string, std::string> texts;  // JSON documents
 };
-// ArgumentError for two tensors of one name, a parameter without a name, or an optimizer's that is
-// not the model's.
+// ArgumentError for two tensors of one name, a parameter without a name, or one of an optimizer or
+// an Ema that is not the model's.
 NamedState named_state(const State& state);
 
 // ArgumentError for a document that is no JSON, and for a count that is negative.

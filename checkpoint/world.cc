@@ -20,6 +20,7 @@
 #include "dtensor/comm/root.h"
 #include "dtensor/mesh/device_mesh.h"
 #include "dtensor/nn/module.h"
+#include "dtensor/optim/ema.h"
 #include "dtensor/optim/optimizer.h"
 
 namespace dtensor::checkpoint {
@@ -61,6 +62,9 @@ World World::of(const State& state) {
   if (const optim::Optimizer* optimizer = state.optimizer.optimizer) {
     const auto& more = optimizer->parameters();
     parameters.insert(parameters.end(), more.begin(), more.end());
+  }
+  if (optim::Ema* ema = state.ema.ema) {
+    for (const auto& s : ema->state()) parameters.push_back(s.parameter);
   }
   for (const nn::Parameter& p : parameters) {
     if (p.value().mesh().defined()) return World(p.value().mesh().root());

@@ -25,7 +25,7 @@ class Ema {
   // names.
   void with_averages(const std::function<void()>& f);
 
-  // State "ema", for a checkpoint.
+  // State "ema": what checkpoint::State{.ema = ...} saves, and loads into, in place.
   std::vector<Optimizer::StateTensor> state();
   double decay;
 

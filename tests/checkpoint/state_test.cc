@@ -17,6 +17,7 @@
 #include "dtensor/checkpoint/record.h"
 #include "dtensor/mesh/device_mesh.h"
 #include "dtensor/ops/ops.h"
+#include "dtensor/optim/ema.h"
 #include "dtensor/optim/sgd.h"
 #include "dtensor/tensor/distribute.h"
 #include "dtensor/tests/checkpoint/bag.h"
@@ -60,6 +61,94 @@ TEST(State, EverythingComesBack) {
   save(run.path(), 2, {.model = bag});
   EXPECT_THROW(load(run.path(), {.model = bag, .generator = generator}), CheckpointError);
   EXPECT_THROW(load(run.path(), {.model = bag, .data = data}), CheckpointError);
+}
+
+// What a run averages is the same whether it stopped and went on with other ranks or did not.
+TEST(State, MovingAveragesGoOnWhereTheyStopped) {
+  const TemporaryDirectory run;
+  constexpr int64_t kSize = 11;
+  const auto at = [](int step) {
+    return randn({kSize}, {}, {}, {.seed = static_cast<uint64_t>(step), .stream = "w"})
+        .local_tensor()
+        .to(DType::kBFloat16);
+  };
+  std::vector<float> want = at(0).to(DType::kFloat32).to_vector<float>();
+  for (const int step : {1, 2, 3}) {
+    const std::vector<float> w = at(step).to(DType::kFloat32).to_vector<float>();
+    for (size_t i = 0; i < want.size(); ++i) {
+      want[i] = 0.9F * want[i] + static_cast<float>(1.0 - 0.9) * w[i];
+    }
+  }
+  const auto set = [&](const nn::Parameter& p, int step) {
+    p.value().replace(distribute(at(step), p.value().mesh(), {p.value().spec().placement(0)}));
+  };
+  run_ranks(2, [&](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"x", 2}});
+    Bag bag;
+    const auto w = bag.add("w", distribute(at(0), mesh, {Shard(0)}));
+    optim::Ema ema({w}, 0.9);
+    for (const int step : {1, 2}) {
+      set(w, step);
+      ema.update();
+    }
+    save(run.path(), 2, {.model = bag, .ema = ema});
+  });
+  for (const auto placement : {Placement(Shard(0)), Placement(Replicate())}) {
+    run_ranks(3, [&](comm::Comm& comm) {
+      const DeviceMesh mesh(comm, {{"x", 3}});
+      Bag bag;
+      const auto w = bag.add("w", distribute(at(7), mesh, {placement}));
+      optim::Ema ema({w}, 0.9);
+      EXPECT_EQ(load(run.path(), {.ema = ema}), 2);  // alone too
+      EXPECT_EQ(full(w.value()).to_vector<BFloat16>(), at(7).to_vector<BFloat16>());
+      ASSERT_EQ(load(run.path(), {.model = bag, .ema = ema}), 2);
+      EXPECT_EQ(full(w.value()).to_vector<BFloat16>(), at(2).to_vector<BFloat16>());
+      set(w, 3);
+      ema.update();
+      EXPECT_EQ(full(ema.state()[0].value).to_vector<float>(), want);
+      // Who does not want them does not get them.
+      EXPECT_EQ(load(run.path(), {.model = bag}), 2);
+    });
+  }
+}
+
+// Each part loads without the others.
+TEST(State, MovingAveragesAndOptimizerStateLoadApart) {
+  const TemporaryDirectory run;
+  Bag bag;
+  const auto w = bag.add("w", DTensor(Tensor::full({3}, 1)));
+  w.value().set_requires_grad(true);
+  optim::SGD optimizer(bag.parameters(), {.lr = 1, .momentum = 0.5});
+  optim::Ema ema({w}, 0.5);
+  save(run.path(), 1, {.model = bag, .optimizer = optimizer, .ema = ema});
+  const auto first = [](const DTensor& t) -> float& { return t.local_tensor().data<float>()[0]; };
+  first(ema.state()[0].value) = first(optimizer.state()[0].value) = 7;
+  EXPECT_EQ(load(run.path(), {.model = bag, .optimizer = optimizer}), 1);
+  EXPECT_EQ(first(ema.state()[0].value), 7);
+  EXPECT_EQ(first(optimizer.state()[0].value), 0);
+  first(optimizer.state()[0].value) = 7;
+  EXPECT_EQ(load(run.path(), {.model = bag, .ema = ema}), 1);
+  EXPECT_EQ(first(ema.state()[0].value), 1);
+  EXPECT_EQ(first(optimizer.state()[0].value), 7);
+}
+
+TEST(State, MovingAveragesThatAreWantedMustBeThere) {
+  const TemporaryDirectory run;
+  Bag bag;
+  const auto w = bag.add("w", DTensor(Tensor::full({3}, 1)));
+  save(run.path(), 1, {.model = bag});
+  w.value().local_tensor().data<float>()[0] = 7;
+  optim::Ema ema({w}, 0.5);
+  try {
+    load(run.path(), {.model = bag, .ema = ema});
+    FAIL();
+  } catch (const CheckpointError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("missing: optimizer.ema.w"));
+  }
+  EXPECT_EQ(w.value().local_tensor().data<float>()[0], 7);
+  const nn::Parameter other(DTensor(Tensor::full({3}, 1)));
+  optim::Ema stranger({other}, 0.5);
+  EXPECT_THROW(save(run.path(), 2, {.model = bag, .ema = stranger}), ArgumentError);
 }
 
 TEST(State, ADocumentThatIsNoJsonIsRefused) {
