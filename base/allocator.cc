@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "dtensor/base/address_sanitizer.h"
+#include "dtensor/base/block_source.h"
 #include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
 #include "dtensor/base/inline_text.h"
@@ -37,8 +38,30 @@ std::align_val_t alignment_of(int64_t bytes) {
 // of the next one is a fault, which costs more than most kernels' work on it.
 constexpr int64_t kSmallestKept = 128 * 1024;
 
+// Larger ones are not taken from a BlockSource: what goes past the caches gains little there, and
+// its pages are small.
+constexpr int64_t kLargestFromSource = int64_t{32} << 20;
+
 void free_block(void* data, int64_t bytes) noexcept {
   ::operator delete(data, alignment_of(bytes));
+}
+
+// What is as large as that. From the heap, or a BlockSource's: then `owner` gives it back.
+struct Block {
+  void* data = nullptr;
+  int64_t bytes = 0;
+  std::shared_ptr<void> owner = {};
+  std::weak_ptr<BlockSource> source = {};
+
+  bool is_of(const std::weak_ptr<BlockSource>& s) const {
+    return !source.owner_before(s) && !s.owner_before(source);
+  }
+  // What nobody reads in place any more is memory as any other, and keeps more than itself.
+  bool has_ended() const { return owner != nullptr && source.expired(); }
+};
+
+void free_block(const Block& block) noexcept {
+  if (block.owner == nullptr) free_block(block.data, block.bytes);
 }
 
 // Of blocks that are large enough to matter when memory is out, what for they were asked.
@@ -69,13 +92,15 @@ class HeapAllocator final : public Allocator {
     if (bytes <= kSmall) return small_deallocate(data, static_cast<size_t>(bytes));
     if (bytes < kSmallestKept) return free_block(data, bytes);
     const std::lock_guard lock(mutex_);
-    in_use_.erase(data);
-    if (kAddressSanitizer) return free_block(data, bytes);
+    const auto use = in_use_.find(data);
+    const Block block = std::move(use->second.block);
+    in_use_.erase(use);
+    if (kAddressSanitizer || block.has_ended()) return free_block(block);
     try {
-      kept_.push_back({data, bytes});
+      kept_.push_back(block);
       kept_bytes_ += bytes;
     } catch (const std::bad_alloc&) {
-      free_block(data, bytes);
+      free_block(block);
     }
   }
 
@@ -113,21 +138,37 @@ class HeapAllocator final : public Allocator {
 
   void* large(int64_t bytes) {
     if (bytes < kSmallestKept) return from_heap(bytes);
+    Context& context = Context::current();
+    std::shared_ptr<BlockSource> source = context.slot<LargeBlocks>().source.lock();
     const std::lock_guard lock(mutex_);
-    void* data = take_kept(bytes);
-    if (data == nullptr) {
+    drop_ended();
+    if (bytes > kLargestFromSource) source = nullptr;
+    Block block = take_kept(bytes, [&](const Block& b) { return b.is_of(source); });
+    if (block.data == nullptr && (source == nullptr || !source->has_room(bytes))) {
+      source = nullptr;
+      block = take_kept(bytes, [](const Block&) { return true; });
+    }
+    if (block.data == nullptr) {
       keep_at_most(peak_ - live_ - bytes);
-      data = from_heap(bytes);
+      block = new_block(bytes, source);
     }
-    if (data == nullptr) {
+    if (block.data == nullptr) {
       keep_at_most(0);
-      data = from_heap(bytes);
+      block = new_block(bytes, nullptr);
     }
-    if (data != nullptr) {
-      const std::string_view op = Context::current().slot<MemoryUser>().op;
-      in_use_[data] = {bytes, OpName(op.substr(0, 23))};
-    }
+    if (block.data == nullptr) return nullptr;
+    const std::string_view op = context.slot<MemoryUser>().op;
+    void* data = block.data;
+    in_use_[data] = {std::move(block), OpName(op.substr(0, 23))};
     return data;
+  }
+
+  static Block new_block(int64_t bytes, const std::shared_ptr<BlockSource>& source) {
+    if (source != nullptr) {
+      if (std::shared_ptr<void> data = source->take(bytes))
+        return {data.get(), bytes, data, source};
+    }
+    return {from_heap(bytes), bytes};
   }
 
   [[noreturn]] void out_of_memory(int64_t bytes) {
@@ -153,7 +194,7 @@ class HeapAllocator final : public Allocator {
     std::map<std::string_view, Holder> by_op;
     for (const auto& [data, use] : in_use_) {
       Holder& holder = by_op[use.op.empty() ? std::string_view("no op") : use.op.view()];
-      holder.bytes += use.bytes;
+      holder.bytes += use.block.bytes;
       ++holder.blocks;
     }
     std::vector<std::pair<std::string_view, Holder>> largest(by_op.begin(), by_op.end());
@@ -168,33 +209,39 @@ class HeapAllocator final : public Allocator {
     return text;
   }
 
-  struct Block {
-    void* data;
-    int64_t bytes;
-  };
-
-  // The newest kept block of this size, which the caches may still hold; null where there is none.
-  void* take_kept(int64_t bytes) {
-    const auto found = std::find_if(kept_.rbegin(), kept_.rend(),
-                                    [&](const Block& block) { return block.bytes == bytes; });
-    if (found == kept_.rend()) return nullptr;
-    void* data = found->data;
+  // The newest kept block of this size that will do, which the caches may still hold; empty where
+  // there is none.
+  template <class F>
+  Block take_kept(int64_t bytes, const F& will_do) {
+    const auto found = std::find_if(kept_.rbegin(), kept_.rend(), [&](const Block& block) {
+      return block.bytes == bytes && will_do(block);
+    });
+    if (found == kept_.rend()) return {};
+    Block block = std::move(*found);
     kept_.erase(std::next(found).base());
     kept_bytes_ -= bytes;
-    return data;
+    return block;
+  }
+
+  void drop_ended() noexcept {
+    std::erase_if(kept_, [&](const Block& block) {
+      if (!block.has_ended()) return false;
+      kept_bytes_ -= block.bytes;
+      return true;
+    });
   }
 
   void keep_at_most(int64_t bytes) noexcept {
     size_t gone = 0;
     for (; kept_bytes_ > bytes && gone < kept_.size(); ++gone) {
-      free_block(kept_[gone].data, kept_[gone].bytes);
+      free_block(kept_[gone]);
       kept_bytes_ -= kept_[gone].bytes;
     }
     kept_.erase(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(gone));
   }
 
   struct Use {
-    int64_t bytes = 0;
+    Block block;
     OpName op;
   };
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "dtensor/base/block_source.h"
 #include "dtensor/comm/call.h"
 #include "dtensor/comm/capabilities.h"
 #include "dtensor/comm/memory.h"
@@ -35,6 +36,8 @@ class Backend {
   virtual void on_end(std::function<void(std::string_view why)>) {}
   // See Comm::allocate. Thread-safe.
   virtual Memory allocate(int64_t bytes) { return Memory::of_heap(bytes); }
+  // See Comm::large_blocks.
+  virtual std::weak_ptr<BlockSource> large_blocks() const { return {}; }
   virtual const Capabilities& capabilities() const = 0;
   virtual Counters counters() const = 0;
   // What ranks agreed on at rendezvous: the time of its start and a random part; and the restart

@@ -80,6 +80,7 @@ void Comm::set_trace_directory(std::string directory) {
 const std::string& Comm::run_id() const { return backend_->run_id(); }
 int64_t Comm::generation() const { return backend_->generation(); }
 Memory Comm::allocate(int64_t bytes) { return backend_->allocate(bytes); }
+std::weak_ptr<BlockSource> Comm::large_blocks() const { return backend_->large_blocks(); }
 void Comm::abort(std::string_view reason) noexcept { backend_->abort(reason); }
 
 Work Comm::submit(Call call) {

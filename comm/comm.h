@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dtensor/base/block_source.h"
 #include "dtensor/comm/capabilities.h"
 #include "dtensor/comm/comm_error.h"
 #include "dtensor/comm/memory.h"
@@ -97,6 +98,10 @@ class Comm {
   // initialised; aligned to 64 bytes. It may outlive the Comm. From any thread. Error where memory
   // is out. A process forked from this one shares it: what one writes there, both see.
   Memory allocate(int64_t bytes);
+  // The same memory for the allocator of a Context (dtensor/base/block_source.h); set_root gives it
+  // to the one that is bound. Ends with the last Comm of the world; empty where no other process
+  // reads it.
+  std::weak_ptr<BlockSource> large_blocks() const;
 
   // Ends this Comm on every rank: pending and later calls throw CommError (Aborted) with this
   // reason. Returns at once; from any thread.

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "dtensor/base/allocator.h"
+#include "dtensor/base/block_source.h"
 #include "dtensor/base/context.h"
 
 namespace dtensor::comm {
@@ -24,6 +25,7 @@ void set_root(const Comm& comm) {
   Context& context = Context::current();
   context.slot<RootComm>().comm = comm.handle();
   context.slot<MemoryUser>().rank = comm.rank();
+  context.slot<LargeBlocks>().source = comm.large_blocks();
 }
 
 }  // namespace dtensor::comm

@@ -12,7 +12,8 @@ namespace dtensor::comm {
 // it has ended.
 Comm* root();
 
-// Makes `comm` the root of the Context that is bound now.
+// Makes `comm` the root of the Context that is bound now. Where ranks are processes of one host,
+// its allocator takes large blocks from Comm::large_blocks from now on.
 void set_root(const Comm& comm);
 
 }  // namespace dtensor::comm

@@ -89,6 +89,8 @@ struct Counters {
   int64_t calls = 0;
   int64_t payload_bytes_sent = 0;  // data
   int64_t wire_bytes_sent = 0;     // data and headers, as handed to the transport
+  // Read where they lay in memory of other processes of this host, without a copy on the way.
+  int64_t bytes_read_in_place = 0;
 };
 
 }  // namespace dtensor::comm

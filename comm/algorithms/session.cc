@@ -77,6 +77,12 @@ void Link::count(int64_t payload, int64_t wire) {
   }
 }
 
+void Link::count_in_place(int64_t bytes) {
+  for (Link* link = this; link != nullptr; link = link->parent.get()) {
+    link->bytes_in_place.fetch_add(bytes, std::memory_order_relaxed);
+  }
+}
+
 Session::Session(Link& link, const Call& call)
     : link_(link),
       call_(call),

@@ -29,8 +29,10 @@ struct Link {
   std::atomic<int64_t> calls{0};
   std::atomic<int64_t> payload_bytes{0};
   std::atomic<int64_t> wire_bytes{0};
+  std::atomic<int64_t> bytes_in_place{0};
 
   void count(int64_t payload, int64_t wire);
+  void count_in_place(int64_t bytes);
 };
 
 // Ranks of a Comm make different calls.

@@ -78,7 +78,8 @@ class TransportBackend : public Backend {
   int64_t generation() const override { return world_->parts.generation; }
 
   Counters counters() const override {
-    return {link_->calls.load(), link_->payload_bytes.load(), link_->wire_bytes.load()};
+    return {link_->calls.load(), link_->payload_bytes.load(), link_->wire_bytes.load(),
+            link_->bytes_in_place.load()};
   }
 
   void abort(std::string_view reason) noexcept override {
@@ -93,6 +94,7 @@ class TransportBackend : public Backend {
     });
   }
   Memory allocate(int64_t bytes) override;
+  std::weak_ptr<BlockSource> large_blocks() const override;
 
   void issue(Call& call) override {
     if (on_device(call)) world_->parts.device->issue(call);
@@ -184,13 +186,18 @@ void TransportBackend::run(const Call& call) {
 }
 
 Memory TransportBackend::allocate(int64_t bytes) {
-  if (!world_->parts.neighbours || bytes <= 0) return Memory::of_heap(bytes);
-  std::shared_ptr<shm::Arena> arena = world_->parts.neighbours->arena();
-  void* data = arena->allocate(bytes, shm::Arena::Pages::kNow);
-  if (data == nullptr) return Memory::of_heap(bytes);
-  return {std::shared_ptr<void>(
-              data, [arena = std::move(arena), bytes](void* p) { arena->deallocate(p, bytes); }),
-          bytes};
+  if (world_->parts.neighbours && bytes > 0) {
+    if (std::shared_ptr<void> data = world_->parts.neighbours->blocks()->take(bytes)) {
+      return {std::move(data), bytes};
+    }
+  }
+  return Memory::of_heap(bytes);
+}
+
+// Beside a device calls do not go through shared memory.
+std::weak_ptr<BlockSource> TransportBackend::large_blocks() const {
+  if (!world_->parts.neighbours || world_->parts.device) return {};
+  return world_->parts.neighbours->blocks();
 }
 
 std::shared_ptr<Backend> TransportBackend::group(std::span<const int> ranks,

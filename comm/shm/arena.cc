@@ -16,8 +16,6 @@
 namespace dtensor::comm::shm {
 namespace {
 
-int64_t whole_pages(int64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
-
 internal::Fd new_file(int64_t bytes) {
   internal::Fd fd(memfd_create("dtensor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) throw Error(fmt::format("memfd_create: {}", std::strerror(errno)));

@@ -15,6 +15,9 @@
 namespace dtensor::comm::shm {
 
 inline constexpr int64_t kPageBytes = 4096;
+inline int64_t whole_pages(int64_t bytes) {
+  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
 
 // A mapping of a file; `fd` is kept where it is to be passed on. Unmapped when it goes.
 class Mapping {

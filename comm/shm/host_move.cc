@@ -19,11 +19,17 @@ void HostComm::prepare() {
   const bool to_all = plan_.offer == Plan::Offer::kToAll;
   const bool small = plan_.reduces && plan_.offered_bytes <= kInlineBytes;
   reduces_ = plan_.reduces ? Cursor(plan_.out, small ? kInlineBytes : chunk_bytes_) : Cursor();
+  int64_t in_place = 0;
   for (int r = 0; r < size_; ++r) {
     Peer& p = peers_[static_cast<size_t>(r)];
     p.takes = p.takes_second = Cursor();
     if (r == rank_) continue;
-    if (p.said->source == Source::kInPlace || p.said->second == Source::kInPlace) {
+    if (p.said->source == Source::kInPlace) {
+      in_place += bytes_of(plan_.reduces ? plan_.out : plan_.parcels.from(r));
+      read_in_place_ = true;
+    }
+    if (p.said->second == Source::kInPlace) {
+      in_place += bytes_of(plan_.second.from(r));
       read_in_place_ = true;
     }
     if (plan_.gathers) p.takes_second = Cursor(plan_.second.from(r), kCommonChunkBytes);
@@ -32,6 +38,7 @@ void HostComm::prepare() {
                                             : to_all                          ? kCommonChunkBytes
                                                                               : chunk_bytes_);
   }
+  if (in_place > 0) link_->count_in_place(in_place);
 }
 
 // A step of everything that can go on; false where nothing could.

@@ -20,7 +20,7 @@ namespace {
 constexpr std::string_view kOff = "off";
 constexpr std::string_view kOk = "ok";
 
-// What an arena holds beside what allocate() gives.
+// What an arena holds beside its SharedBlocks.
 constexpr int64_t kOwnBytes = int64_t{1} << 30;
 
 int64_t size_of_file(const internal::Fd& fd) {
@@ -95,12 +95,15 @@ std::shared_ptr<Neighbours> Neighbours::meet(Store& store, const NeighbourOption
     return nullptr;
   }
   if (!all) return nullptr;
-  return std::shared_ptr<Neighbours>(
-      new Neighbours(options.rank, std::move(arena), std::move(others)));
+  return std::shared_ptr<Neighbours>(new Neighbours(options, std::move(arena), std::move(others)));
 }
 
-Neighbours::Neighbours(int rank, std::shared_ptr<Arena> arena, std::vector<Mapping> others)
-    : rank_(rank), arena_(std::move(arena)), others_(std::move(others)) {}
+Neighbours::Neighbours(const NeighbourOptions& options, std::shared_ptr<Arena> arena,
+                       std::vector<Mapping> others)
+    : rank_(options.rank),
+      arena_(std::move(arena)),
+      blocks_(std::make_shared<SharedBlocks>(arena_, options.arena_bytes)),
+      others_(std::move(others)) {}
 
 const std::byte* Neighbours::base_of(int world_rank) const {
   return world_rank == rank_ ? arena_->base() : others_[static_cast<size_t>(world_rank)].data();

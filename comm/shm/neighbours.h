@@ -12,6 +12,7 @@
 
 #include "dtensor/base/deadline.h"
 #include "dtensor/comm/shm/arena.h"
+#include "dtensor/comm/shm/shared_blocks.h"
 #include "dtensor/comm/shm/slot.h"
 #include "dtensor/comm/store.h"
 
@@ -42,6 +43,8 @@ class Neighbours {
   // Are all of these ranks of the world on this host?
   bool have(std::span<const int> world_ranks) const;
   const std::shared_ptr<Arena>& arena() const { return arena_; }
+  // Ends with the last Comm of the world, its blocks when they are let go.
+  const std::shared_ptr<SharedBlocks>& blocks() const { return blocks_; }
 
   // This rank's Slot of a Comm of `ranks` ranks; Error where there are too many Comms.
   Slot& open(uint64_t comm, std::span<const int> world_ranks);
@@ -54,7 +57,8 @@ class Neighbours {
   const std::byte* at(int world_rank, int64_t offset, int64_t bytes) const;
 
  private:
-  Neighbours(int rank, std::shared_ptr<Arena> arena, std::vector<Mapping> others);
+  Neighbours(const NeighbourOptions& options, std::shared_ptr<Arena> arena,
+             std::vector<Mapping> others);
   Directory& directory() const { return *reinterpret_cast<Directory*>(arena_->base()); }
   const std::byte* base_of(int world_rank) const;
   int64_t size_of_arena(int world_rank) const;
@@ -69,6 +73,7 @@ class Neighbours {
 
   const int rank_;
   const std::shared_ptr<Arena> arena_;
+  const std::shared_ptr<SharedBlocks> blocks_;
   const std::vector<Mapping> others_;  // by rank of the world; empty for other hosts and this rank
 
   std::mutex mutex_;

@@ -3,9 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <string>
+#include <vector>
 
+#include "dtensor/base/block_source.h"
 #include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
 #include "dtensor/tests/support/sanitized.h"
@@ -95,6 +100,92 @@ TEST(HeapAllocator, WhatTheMachineCannotGiveIsOutOfMemory) {
   const auto allocator = make_heap_allocator();
   EXPECT_THAT(error_of(*allocator, int64_t{1} << 60),
               ::testing::HasSubstr("asked for 1152921504606846976 bytes with 0 live"));
+}
+
+// A source with room for so many bytes, that knows which blocks are out.
+class CountedSource : public BlockSource {
+ public:
+  explicit CountedSource(int64_t room) : room_(room) {}
+  bool has_room(int64_t bytes) const noexcept override { return bytes <= room_; }
+  std::shared_ptr<void> take(int64_t bytes) noexcept override {
+    if (refuses) return nullptr;
+    room_ -= bytes;
+    void* data = std::aligned_alloc(64, static_cast<size_t>(bytes));
+    out->push_back(data);
+    return {data, [out = out](void* p) {
+              std::erase(*out, p);
+              std::free(p);
+            }};
+  }
+  bool gave(const void* data) const { return std::ranges::find(*out, data) != out->end(); }
+
+  std::shared_ptr<std::vector<void*>> out = std::make_shared<std::vector<void*>>();
+  bool refuses = false;
+
+ private:
+  int64_t room_;
+};
+
+constexpr int64_t kBlock = 1 << 20;
+
+TEST(HeapAllocator, TakesLargeBlocksFromTheSourceWhereItHasRoom) {
+  const auto source = std::make_shared<CountedSource>(2 * kBlock);
+  const ScopedSlot<LargeBlocks> scope({source});
+  const auto allocator = make_heap_allocator();
+  void* small = allocator->allocate(100'000);
+  EXPECT_FALSE(source->gave(small));
+  void* a = allocator->allocate(kBlock);
+  void* b = allocator->allocate(kBlock);
+  void* beyond = allocator->allocate(kBlock);
+  EXPECT_TRUE(source->gave(a));
+  EXPECT_TRUE(source->gave(b));
+  EXPECT_FALSE(source->gave(beyond));
+  EXPECT_EQ(allocator->stats().live_bytes, 3 * kBlock + 100'000);
+  // What is kept comes back, of the source first; and where it is full, what else there is.
+  allocator->deallocate(a, kBlock);
+  allocator->deallocate(beyond, kBlock);
+  if (allocator->stats().held_bytes == 3 * kBlock + 100'000) {
+    EXPECT_EQ(allocator->allocate(kBlock), a);
+    EXPECT_EQ(allocator->allocate(kBlock), beyond);
+    allocator->deallocate(a, kBlock);
+    allocator->deallocate(beyond, kBlock);
+  }
+  allocator->deallocate(b, kBlock);
+  allocator->deallocate(small, 100'000);
+  allocator->reset_peak();
+  EXPECT_TRUE(source->out->empty());
+}
+
+TEST(HeapAllocator, TakesFromTheHeapWhatASourceRefuses) {
+  const auto source = std::make_shared<CountedSource>(2 * kBlock);
+  source->refuses = true;
+  const ScopedSlot<LargeBlocks> scope({source});
+  const auto allocator = make_heap_allocator();
+  void* a = allocator->allocate(kBlock);
+  ASSERT_NE(a, nullptr);
+  EXPECT_TRUE(source->out->empty());
+  allocator->deallocate(a, kBlock);
+}
+
+TEST(HeapAllocator, LetsGoOfASourceThatHasEnded) {
+  auto source = std::make_shared<CountedSource>(8 * kBlock);
+  const auto out = source->out;
+  const ScopedSlot<LargeBlocks> scope({source});
+  const auto allocator = make_heap_allocator();
+  auto* used = static_cast<char*>(allocator->allocate(kBlock));
+  void* kept = allocator->allocate(2 * kBlock);
+  used[kBlock - 1] = 7;
+  allocator->deallocate(kept, 2 * kBlock);
+  source.reset();
+  // The next one who asks gets memory of the heap, and what was kept is gone.
+  void* other = allocator->allocate(2 * kBlock);
+  EXPECT_EQ(*out, std::vector<void*>{used});
+  EXPECT_EQ(allocator->stats().held_bytes, 3 * kBlock);
+  EXPECT_EQ(used[kBlock - 1], 7);
+  // What is freed now is not kept.
+  allocator->deallocate(used, kBlock);
+  EXPECT_TRUE(out->empty());
+  allocator->deallocate(other, 2 * kBlock);
 }
 
 }  // namespace

@@ -14,7 +14,10 @@
 #include <thread>
 #include <vector>
 
+#include "dtensor/base/allocator.h"
+#include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
+#include "dtensor/comm/root.h"
 #include "dtensor/comm/shm/handing_over.h"
 #include "dtensor/comm/shm/neighbours.h"
 #include "dtensor/tests/comm/gloo_world.h"
@@ -137,6 +140,45 @@ TEST(SharedMemory, FallsBackToTheHeapWhereTheLimitIsReached) {
     const Buffer last{m.as<double>() + kCount - 1, 1, DType::kFloat64};
     comm.all_reduce(last, last, ReduceOp::kSum).wait();
     EXPECT_EQ(m.as<double>()[kCount - 1], 1);
+  });
+}
+
+// What the Context's allocator gives, in a group of the world, and in a later world.
+TEST(SharedMemory, IsWhereTheAllocatorTakesLargeBlocksFrom) {
+  constexpr int64_t kCount = 100'000;
+  const auto in_place = [](Comm& comm) {
+    comm::set_root(comm);
+    const auto group = comm.group(std::vector<int>{2, 0}, "two");
+    const auto allocator = Context::current().slot<CurrentAllocator>().allocator;
+    auto* x = static_cast<float*>(allocator->allocate(4 * kCount));
+    std::fill_n(x, kCount, static_cast<float>(comm.rank() + 1));
+    const Buffer b{x, kCount, DType::kFloat32};
+    group->all_reduce(b, b, ReduceOp::kSum).wait();
+    EXPECT_EQ(x[kCount - 1], 4);
+    allocator->deallocate(x, 4 * kCount);
+    return group->counters().bytes_read_in_place;
+  };
+  const auto run = [&](std::vector<std::unique_ptr<Comm>> world, int64_t want) {
+    run_ranks(std::move(world), [&](Comm& comm) {
+      if (comm.rank() != 1) {
+        EXPECT_EQ(in_place(comm), want);
+      }
+      comm.barrier().wait();
+    });
+  };
+  // Of each half, that of the other rank as it came, and its sum.
+  run(gloo_world(3, kShared), 4 * kCount);
+  run(gloo_world(3, {{"shm", "4096"}}), 0);
+  run(gloo_world(3, {{"shm", "off"}}), 0);
+}
+
+// Tensors do not take what Comms need, however many there are.
+TEST(SharedMemory, HasRoomForComsBesideWhatIsAllocated) {
+  run_ranks(gloo_world(2, {{"shm", "8388608"}}), [](Comm& comm) {
+    std::vector<Memory> taken;
+    for (int k = 0; k < 1200; ++k) taken.push_back(comm.allocate(1 << 20));
+    const auto group = comm.group(std::vector<int>{1, 0}, "late");
+    expect_sums(*group, 100'000);
   });
 }
 
