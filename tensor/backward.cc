@@ -1,6 +1,7 @@
 #include "dtensor/tensor/backward.h"
 
 #include <algorithm>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -48,12 +49,21 @@ DTensor seed_of(const DTensor& loss) {
   return DTensor(Tensor::full(loss.local_tensor().shape(), 1.0, loss.dtype()), to, loss.mesh());
 }
 
+// All of them, also after one that throws; the first error is the one to tell.
 void run_callbacks() {
   auto& end = Context::current().slot<BackwardEnd>();
+  std::exception_ptr error;
   while (!end.callbacks.empty()) {
     const auto callbacks = std::exchange(end.callbacks, {});
-    for (const auto& f : callbacks) f();
+    for (const auto& f : callbacks) {
+      try {
+        f();
+      } catch (...) {
+        if (error == nullptr) error = std::current_exception();
+      }
+    }
   }
+  if (error != nullptr) std::rethrow_exception(error);
 }
 
 }  // namespace

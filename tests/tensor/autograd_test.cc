@@ -226,6 +226,28 @@ TEST(Autograd, EndOfBackwardIsAnnouncedOnceAlsoAfterAnError) {
   EXPECT_TRUE(grad_enabled());
 }
 
+TEST(Autograd, EndOfBackwardIsAnnouncedToAllWhereOneOfThemThrows) {
+  const DTensor x = leaf({1});
+  std::vector<std::string> trace;
+  DTensor y = testing::recorded("f", {x}, x.detach(), [&trace](std::span<const DTensor> g) {
+    for (const std::string name : {"a", "b", "c"}) {
+      on_backward_end([&trace, name] {
+        trace.push_back(name);
+        if (name != "c") throw std::runtime_error("from " + name);
+      });
+    }
+    return std::vector<DTensor>{g[0]};
+  });
+  try {
+    y.backward();
+    FAIL() << "swallowed";
+  } catch (const std::runtime_error& e) {
+    EXPECT_STREQ(e.what(), "from a");
+  }
+  EXPECT_EQ(trace, (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_FALSE(Context::current().slot<BackwardMode>().running);
+}
+
 TEST(Autograd, NamesTheOpWhoseSavedTensorWasWritten) {
   const DTensor x = leaf({1, 2});
   const DTensor y = exponential(x);
