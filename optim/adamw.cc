@@ -1,13 +1,11 @@
 #include "dtensor/optim/adamw.h"
 
-#include <utility>
-
 #include "dtensor/ops/cpu/adamw.h"
 
 namespace dtensor::optim {
 
-AdamW::AdamW(std::vector<nn::Parameter> parameters, const AdamWOptions& options)
-    : Optimizer(std::move(parameters)), options(options) {}
+AdamW::AdamW(const std::vector<nn::Parameter>& parameters, const AdamWOptions& options)
+    : Optimizer(parameters), options(options) {}
 
 void AdamW::update(const nn::Parameter& p, const Tensor& gradient) {
   const cpu::AdamWStep step{.lr = options.lr,

@@ -21,7 +21,7 @@ struct AdamWOptions {
 
 class AdamW : public Optimizer {
  public:
-  AdamW(std::vector<nn::Parameter> parameters, const AdamWOptions& options);
+  AdamW(const std::vector<nn::Parameter>& parameters, const AdamWOptions& options);
   std::vector<StateTensor> state() override;  // "exp_avg", "exp_avg_sq"; "master" of 16-bit ones
   AdamWOptions options;                       // may be changed between steps
 

@@ -6,6 +6,7 @@
 
 #include "dtensor/base/error.h"
 #include "dtensor/ops/cpu/vector_norm.h"
+#include "dtensor/optim/distinct.h"
 #include "dtensor/tensor/move.h"
 
 namespace dtensor::optim {
@@ -49,11 +50,19 @@ bool counts_here(const DTensor& gradient) {
   return true;
 }
 
+void refuse_partial(const nn::Parameter& p, const DTensor& gradient) {
+  if (!gradient.spec().has_partial()) return;
+  throw PlacementError("clip_grad_norm: the gradient of \"" + p.name() + "\" is Partial, " +
+                       to_string(gradient.layout()) +
+                       "; run the last backward of a step without {.defer = true}");
+}
+
 void check(const nn::Parameter& p, const DTensor& gradient, const DeviceMesh& mesh) {
-  if (gradient.spec().has_partial()) {
-    throw PlacementError("clip_grad_norm: the gradient of \"" + p.name() + "\" is Partial, " +
-                         to_string(gradient.layout()) +
-                         "; run the last backward of a step without {.defer = true}");
+  refuse_partial(p, gradient);
+  if (mesh.defined() && !gradient.mesh().defined()) {
+    throw PlacementError("clip_grad_norm: the gradient of \"" + p.name() +
+                         "\" lies on no mesh, others on " + to_string(mesh.layout()) +
+                         ": it would count once per rank; use nn::replicate(module, mesh)");
   }
   const auto& ranks = gradient.mesh().layout().ranks();
   const bool inside = !mesh.defined()
@@ -100,10 +109,13 @@ double grad_norm(const std::vector<nn::Parameter>& parameters, const ClipOptions
                  CallSite site) {
   const Norm norm = norm_of(options.norm_type);
   DeviceMesh mesh = options.mesh;
-  std::vector<DTensor> gradients;
-  for (const nn::Parameter& p : parameters) {
-    DTensor gradient = p.value().grad();
+  const std::vector<nn::Parameter> each = distinct(parameters);
+  for (const nn::Parameter& p : each) {
     if (!mesh.defined()) mesh = p.value().mesh();
+  }
+  std::vector<DTensor> gradients;
+  for (const nn::Parameter& p : each) {
+    DTensor gradient = p.value().grad();
     if (!gradient.defined()) continue;
     check(p, gradient, mesh);
     gradients.push_back(std::move(gradient));
@@ -118,7 +130,12 @@ double grad_norm(const std::vector<nn::Parameter>& parameters, const ClipOptions
 }
 
 void scale_gradients(const std::vector<nn::Parameter>& parameters, double factor) {
-  for (const nn::Parameter& p : parameters) scale_gradient(p.value(), factor);
+  const std::vector<nn::Parameter> each = distinct(parameters);
+  for (const nn::Parameter& p : each) {
+    const DTensor gradient = p.value().grad();
+    if (gradient.defined()) refuse_partial(p, gradient);
+  }
+  for (const nn::Parameter& p : each) scale_gradient(p.value(), factor);
 }
 
 double clip_grad_norm(const std::vector<nn::Parameter>& parameters, double max_norm,

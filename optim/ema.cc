@@ -1,9 +1,9 @@
 #include "dtensor/optim/ema.h"
 
 #include <string>
-#include <utility>
 
 #include "dtensor/base/error.h"
+#include "dtensor/optim/distinct.h"
 #include "dtensor/tensor/kernels.h"
 
 namespace dtensor::optim {
@@ -41,8 +41,8 @@ void write(const Tensor& src, const Tensor& dst) {
 
 }  // namespace
 
-Ema::Ema(std::vector<nn::Parameter> parameters, double decay)
-    : decay(decay), parameters_(std::move(parameters)) {
+Ema::Ema(const std::vector<nn::Parameter>& parameters, double decay)
+    : decay(decay), parameters_(distinct(parameters)) {
   if (!(decay >= 0.0 && decay <= 1.0)) {
     throw ArgumentError("Ema: a decay of " + std::to_string(decay) + "; give one in [0, 1]");
   }
@@ -77,7 +77,6 @@ void Ema::with_averages(const std::function<void()>& f) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const DTensor& value = parameters_[i].value();
     before.push_back(value.has_local() ? value.local_tensor().clone() : Tensor());
-    if (value.has_local()) write(averages_[i].local_tensor(), value.local_tensor());
   }
   const auto restore = [&] {
     for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -86,6 +85,10 @@ void Ema::with_averages(const std::function<void()>& f) {
     }
   };
   try {
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      const DTensor& value = parameters_[i].value();
+      if (value.has_local()) write(averages_[i].local_tensor(), value.local_tensor());
+    }
     f();
   } catch (...) {
     restore();

@@ -14,15 +14,15 @@ namespace dtensor::optim {
 
 class Ema {
  public:
-  // Starts at the parameters as they are now; make it after the wrappers. ArgumentError for a decay
-  // outside [0, 1].
-  Ema(std::vector<nn::Parameter> parameters, double decay);
+  // Starts at the parameters as they are now; make it after the wrappers. One that is listed twice
+  // counts once. ArgumentError for a decay outside [0, 1].
+  Ema(const std::vector<nn::Parameter>& parameters, double decay);
 
   // Once a step. PlacementError where a wrapper has placed a parameter otherwise since.
   void update();
   // Runs `f` with the averages, rounded to the parameters' dtype, in the parameters; afterwards,
-  // also where `f` threw, they are as they were. For evaluation, or to save them under the plain
-  // names.
+  // also where `f` or memory failed, they are as they were. For evaluation, or to save them under
+  // the plain names.
   void with_averages(const std::function<void()>& f);
 
   // State "ema": what checkpoint::State{.ema = ...} saves, and loads into, in place.

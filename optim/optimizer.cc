@@ -3,6 +3,7 @@
 #include "dtensor/base/dtype.h"
 #include "dtensor/base/error.h"
 #include "dtensor/base/file_allocator.h"
+#include "dtensor/optim/distinct.h"
 #include "dtensor/tensor/kernels.h"
 
 namespace dtensor::optim {
@@ -49,7 +50,8 @@ void check_gradient(const nn::Parameter& p, const DTensor& gradient) {
 
 }  // namespace
 
-Optimizer::Optimizer(std::vector<nn::Parameter> parameters) : parameters_(std::move(parameters)) {
+Optimizer::Optimizer(const std::vector<nn::Parameter>& parameters)
+    : parameters_(distinct(parameters)) {
   for (const nn::Parameter& p : parameters_) {
     if (!p.defined()) throw ArgumentError("optimizer: a parameter of the list is not defined");
   }
@@ -78,6 +80,8 @@ void Optimizer::give_hint(const nn::Parameter& p, Hint hint) const {
     hint == Hint::kWillNeed ? slow->will_need(data) : slow->let_go(data);
   };
   give(p.value());
+  const DTensor gradient = p.value().grad();
+  if (gradient.defined() && gradient.has_local()) give(gradient);
   for (const ParameterState* state : states()) {
     if (const DTensor* t = state->find(p)) give(*t);
   }

@@ -39,7 +39,8 @@ class Optimizer {
   void set_steps(int64_t steps) { steps_ = steps; }
 
  protected:
-  explicit Optimizer(std::vector<nn::Parameter> parameters);
+  // One that is listed twice (it is tied) counts once.
+  explicit Optimizer(const std::vector<nn::Parameter>& parameters);
   // Updates this rank's piece. steps() counts the step that runs.
   virtual void update(const nn::Parameter& p, const Tensor& gradient) = 0;
   // What update() reads and writes beside the parameter: of a parameter in a slow tier

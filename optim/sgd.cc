@@ -1,13 +1,11 @@
 #include "dtensor/optim/sgd.h"
 
-#include <utility>
-
 #include "dtensor/ops/cpu/adamw.h"
 
 namespace dtensor::optim {
 
-SGD::SGD(std::vector<nn::Parameter> parameters, const SGDOptions& options)
-    : Optimizer(std::move(parameters)), options(options) {}
+SGD::SGD(const std::vector<nn::Parameter>& parameters, const SGDOptions& options)
+    : Optimizer(parameters), options(options) {}
 
 void SGD::update(const nn::Parameter& p, const Tensor& gradient) {
   const cpu::SgdStep step{

@@ -17,7 +17,7 @@ struct SGDOptions {
 
 class SGD : public Optimizer {
  public:
-  SGD(std::vector<nn::Parameter> parameters, const SGDOptions& options);
+  SGD(const std::vector<nn::Parameter>& parameters, const SGDOptions& options);
   std::vector<StateTensor> state() override;  // "momentum_buffer", where there is momentum
   SGDOptions options;
 

@@ -29,6 +29,7 @@ bool scaled_step(nn::Module& net, optim::Optimizer& optimizer, optim::GradScaler
   scaler.unscale(net.parameters());
   optim::clip_grad_norm(net.parameters(), 1.0);
   const bool stepped = scaler.step(optimizer);
+  scaler.update();
   optimizer.zero_grad();
   return stepped;
 }

@@ -142,5 +142,15 @@ TEST(AdamW, RefusesStateOfAnEarlierPlacement) {
   });
 }
 
+// The first step of each element is lr against the sign of its gradient.
+TEST(AdamW, UpdatesAParameterThatIsListedTwiceOnce) {
+  const nn::Parameter p(DTensor(Tensor::zeros({1})));
+  AdamW optimizer({p, p}, {.lr = 0.5, .eps = 0.0, .weight_decay = 0.0});
+  EXPECT_EQ(optimizer.state().size(), 2U);
+  p.value().set_grad(DTensor(Tensor::full({1}, 3.0)));
+  optimizer.step();
+  EXPECT_FLOAT_EQ(p.value().local_tensor().to_vector<float>()[0], -0.5F);
+}
+
 }  // namespace
 }  // namespace dtensor::optim

@@ -140,6 +140,43 @@ TEST(ClipGradNorm, RefusesAPartialGradientAndPassesOnANaN) {
   });
 }
 
+// A tied parameter that a list has twice.
+TEST(ClipGradNorm, CountsAndScalesAParameterOnce) {
+  const nn::Parameter a = with_grad(DTensor(Tensor::of<float>({3}, {1})));
+  const nn::Parameter b = with_grad(DTensor(Tensor::of<float>({4}, {1})));
+  EXPECT_DOUBLE_EQ(grad_norm({a, b, a, a, b}), 5.0);
+  EXPECT_DOUBLE_EQ(grad_norm({a, b, a}, {.norm_type = 1.0}), 7.0);
+  clip_grad_norm({a, b, a}, 2.5);
+  EXPECT_NEAR(local(a)[0], 1.5F, 1e-6);
+  scale_gradients({a, a}, 2.0);
+  EXPECT_NEAR(local(a)[0], 3.0F, 1e-6);
+}
+
+// What lies on no mesh has a gradient on each rank, which nobody can tell to be copies or parts.
+TEST(ClipGradNorm, RefusesAParameterOnNoMeshBesideOthersOnOne) {
+  testing::run_ranks(2, [](comm::Comm& world) {
+    const DeviceMesh mesh(world, {{"dp", 2}});
+    const nn::Parameter on =
+        with_grad(distribute(Tensor::of<float>({3, 0}, {2}), mesh, {Shard(0)}));
+    const nn::Parameter off = with_grad(DTensor(Tensor::of<float>({4}, {1})));
+    EXPECT_THROW(grad_norm({on, off}), PlacementError);
+    EXPECT_THROW(grad_norm({off, on}), PlacementError);
+    EXPECT_THROW(clip_grad_norm({off, on}, 1.0), PlacementError);
+    EXPECT_EQ(local(off), std::vector<float>{4});
+  });
+}
+
+// A deferred backward keeps the sum elsewhere, too: what is written here would be lost.
+TEST(ClipGradNorm, ScalesNoPartialGradient) {
+  testing::run_ranks(2, [](comm::Comm& world) {
+    const DeviceMesh mesh(world, {{"dp", 2}});
+    const nn::Parameter whole = with_grad(distribute(Tensor::full({2}, 1.0), mesh, {Replicate()}));
+    const nn::Parameter p = with_grad(distribute(Tensor::full({2}, 1.0), mesh, {Partial()}));
+    EXPECT_THROW(scale_gradients({whole, p}, 2.0), PlacementError);
+    EXPECT_EQ(local(whole), (std::vector<float>{1, 1}));
+  });
+}
+
 // The gradients of a sum's two terms may be one tensor.
 TEST(ClipGradNorm, ScalesSharedMemoryOnce) {
   const DTensor g(Tensor::of<float>({3, 4}, {2}));

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <vector>
 
+#include "dtensor/base/allocator.h"
 #include "dtensor/base/error.h"
 #include "dtensor/tensor/distribute.h"
 #include "dtensor/tests/support/run_ranks.h"
@@ -45,6 +47,53 @@ TEST(Ema, OfBf16IsKeptInF32) {
     EXPECT_EQ(p.value().dtype(), DType::kBFloat16);
     EXPECT_EQ(whole(p.value()), std::vector<float>{1.0F});  // rounded
   });
+}
+
+TEST(Ema, AveragesAParameterThatIsListedTwiceOnce) {
+  const nn::Parameter p(DTensor(Tensor::full({1}, 0.0)));
+  Ema ema({p, p}, 0.5);
+  EXPECT_EQ(ema.state().size(), 1U);
+  p.value().replace(DTensor(Tensor::full({1}, 8.0)));
+  ema.update();
+  EXPECT_EQ(whole(ema.state()[0].value), std::vector<float>{4.0F});
+  ema.with_averages([&] { EXPECT_EQ(whole(p.value()), std::vector<float>{4.0F}); });
+  EXPECT_EQ(whole(p.value()), std::vector<float>{8.0F});
+}
+
+// Has memory for so many requests more.
+class Small : public Allocator {
+ public:
+  void* allocate(int64_t bytes) override {
+    if (left == 0) throw Error("out of memory, as asked for");
+    --left;
+    return inner_->allocate(bytes);
+  }
+  void deallocate(void* data, int64_t bytes) noexcept override { inner_->deallocate(data, bytes); }
+  AllocatorStats stats() const override { return inner_->stats(); }
+  void reset_peak() override { inner_->reset_peak(); }
+  int left = 0;
+
+ private:
+  std::shared_ptr<Allocator> inner_ = make_heap_allocator();
+};
+
+TEST(Ema, PutsParametersBackWhereMemoryIsOut) {
+  std::vector<nn::Parameter> all;
+  for (int i = 0; i < 3; ++i) all.emplace_back(DTensor(Tensor::full({2}, 1.0)));
+  Ema ema(all, 0.5);
+  for (const nn::Parameter& p : all) p.value().replace(DTensor(Tensor::full({2}, 3.0)));
+  ema.update();
+  for (int left = 0; left < 3; ++left) {
+    const auto memory = std::make_shared<Small>();
+    memory->left = left;
+    const ScopedSlot<CurrentAllocator> scope(CurrentAllocator{memory});
+    bool ran = false;
+    EXPECT_THROW(ema.with_averages([&] { ran = true; }), Error) << left;
+    EXPECT_FALSE(ran);
+    for (const nn::Parameter& p : all) {
+      EXPECT_EQ(p.value().local_tensor().to_vector<float>(), (std::vector<float>{3, 3})) << left;
+    }
+  }
 }
 
 TEST(Ema, RefusesWhatDoesNotFit) {

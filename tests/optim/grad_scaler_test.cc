@@ -55,12 +55,15 @@ TEST(GradScaler, LeavesOutAStepOnEveryRankWhereOneHasNoFiniteGradient) {
       GradScaler scaler({.scale = 8.0, .backoff = 0.25, .growth_interval = 2});
       set_grad(p, {1, 1, 1, 1, bad});
       EXPECT_FALSE(scaler.step(optimizer));
+      EXPECT_EQ(scaler.current(), 8.0);
+      scaler.update();
       EXPECT_EQ(scaler.current(), 2.0);
       EXPECT_EQ(whole(p.value()), std::vector<float>(5, 1.0F));
       EXPECT_EQ(optimizer.steps(), 0);
       for (const double want : {2.0, 4.0, 4.0, 8.0}) {  // grows after two good steps in a row
         set_grad(p, {0, 0, 0, 0, 0});
         EXPECT_TRUE(scaler.step(optimizer));
+        scaler.update();
         EXPECT_EQ(scaler.current(), want);
       }
     });
@@ -77,10 +80,47 @@ TEST(GradScaler, UnscalesOnceBetweenTwoSteps) {
     scaler.unscale({p});
     EXPECT_THROW(scaler.unscale({p}), ArgumentError);
     EXPECT_TRUE(scaler.step(optimizer));
+    EXPECT_THROW(scaler.step(optimizer), ArgumentError);
+    EXPECT_EQ(optimizer.steps(), 1);
+    scaler.update();
+    EXPECT_THROW(scaler.update(), ArgumentError);
     EXPECT_EQ(whole(p.value()), std::vector<float>(5, 0.0F));
     scaler.restore(16.0, 1);
     EXPECT_EQ(scaler.current(), 16.0);
     EXPECT_EQ(scaler.good_steps(), 1);
+  });
+}
+
+// One loss for two optimizers: gradients are divided by one scale, which is adapted once.
+TEST(GradScaler, ServesTwoOptimizers) {
+  testing::run_ranks(2, [](comm::Comm& world) {
+    const DeviceMesh mesh(world, {{"x", 2}});
+    const nn::Parameter p = ones(mesh);
+    const nn::Parameter q = ones(mesh);
+    const nn::Parameter shared = ones(mesh);
+    SGD first({p, shared}, {.lr = 1.0});
+    SGD second({q, shared}, {.lr = 1.0});
+    GradScaler scaler({.scale = 8.0, .growth_interval = 1});
+    for (const nn::Parameter& each : {p, q, shared}) set_grad(each, {8, 8, 8, 8, 8});
+    EXPECT_TRUE(scaler.step(first));
+    EXPECT_TRUE(scaler.step(second));
+    for (const nn::Parameter& each : {p, q, shared}) {
+      EXPECT_EQ(whole(each.value().grad()), std::vector<float>(5, 1.0F));
+    }
+    EXPECT_EQ(whole(q.value()), std::vector<float>(5, 0.0F));
+    scaler.update();
+    EXPECT_EQ(scaler.current(), 16.0);
+    // What is not finite leaves out the step of its own optimizer, and cuts the scale.
+    set_grad(p, {1, 1, 1, 1, kInfinity});
+    for (const nn::Parameter& each : {q, shared}) set_grad(each, {16, 16, 16, 16, 16});
+    scaler.unscale({p});
+    scaler.unscale({q, shared});
+    EXPECT_FALSE(scaler.step(first));
+    EXPECT_TRUE(scaler.step(second));
+    scaler.update();
+    EXPECT_EQ(scaler.current(), 8.0);
+    EXPECT_EQ(whole(p.value()), std::vector<float>(5, 0.0F));
+    EXPECT_EQ(whole(q.value()), std::vector<float>(5, -1.0F));
   });
 }
 

@@ -54,6 +54,17 @@ TEST(SGD, UpdatesPieces) {
   });
 }
 
+TEST(SGD, UpdatesAParameterThatIsListedTwiceOnce) {
+  const nn::Parameter p(DTensor(Tensor::zeros({1})));
+  const nn::Parameter q(DTensor(Tensor::zeros({1})));
+  SGD optimizer({p, q, p}, {.lr = 1.0, .momentum = 0.5});
+  EXPECT_EQ(optimizer.parameters().size(), 2U);
+  EXPECT_EQ(optimizer.state().size(), 2U);
+  p.value().set_grad(DTensor(Tensor::full({1}, 1.0)));
+  optimizer.step();
+  EXPECT_EQ(p.value().local_tensor().to_vector<float>(), std::vector<float>{-1});
+}
+
 TEST(SGD, HasStateOnlyWithMomentum) {
   const nn::Parameter p(DTensor(Tensor::zeros({3})));
   EXPECT_TRUE(SGD({p}, {}).state().empty());
