@@ -1,5 +1,8 @@
 #include "dtensor/nn/layers.h"
 
+#include "dtensor/base/error.h"
+#include "dtensor/tensor/autograd.h"
+
 namespace dtensor::nn {
 namespace {
 
@@ -40,6 +43,14 @@ DTensor Linear::forward(const Inputs& inputs) {
   const DTensor& x = inputs[0];
   const DTensor y = linear(x, weight.use(), bias.defined() ? bias.use() : DTensor());
   if (!lora_a.defined()) return y;
+  if (merged_) {
+    if (grad_enabled() && lora_a.value().requires_grad()) {
+      throw ArgumentError("Linear \"" + full_name() +
+                          "\": its adapters are merged into the weight and would get no gradient; "
+                          "call nn::unmerge_adapters, or run it under NoGrad");
+    }
+    return y;
+  }
   return add(y, mul(linear(linear(x, lora_a.use()), lora_b.use()), low_rank_scale_));
 }
 

@@ -24,6 +24,11 @@ class Linear : public Module {
   void tie_weight(const Parameter& other);
   // From now on scale * lora_b (lora_a x) is added to y; lora_b is 0. See dtensor/nn/lora.h.
   void add_low_rank(int64_t rank, double scale);
+  double low_rank_scale() const { return low_rank_scale_; }
+  // The weight holds the adapters' part: it is not added to y. ArgumentError for a forward that
+  // would train them.
+  void set_merged(bool merged) { merged_ = merged; }
+  bool is_merged() const { return merged_; }
   Parameter lora_a;  // [rank, in], or undefined
   Parameter lora_b;  // [out, rank]
 
@@ -32,6 +37,7 @@ class Linear : public Module {
 
  private:
   double low_rank_scale_ = 0.0;
+  bool merged_ = false;
 };
 
 // ids [...] -> [..., width]

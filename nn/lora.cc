@@ -1,10 +1,16 @@
 #include "dtensor/nn/lora.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
 
 #include "dtensor/base/error.h"
 #include "dtensor/nn/deferred_init.h"
 #include "dtensor/nn/layers.h"
+#include "dtensor/tensor/autograd.h"
+#include "dtensor/tensor/kernels.h"
+#include "dtensor/tensor/state_dict.h"
 
 namespace dtensor::nn {
 namespace {
@@ -56,6 +62,108 @@ int add_lora(Module& module, const LoraOptions& options) {
     if (is_described(linear->lora_a.value())) continue;  // materialize() makes it 0
     const double std = 1.0 / static_cast<double>(options.rank);
     fill_normal(linear->lora_a.value(), std, options.seed, linear->lora_a.name());
+  }
+  return static_cast<int>(linears.size());
+}
+
+namespace {
+
+// Of a merged Linear, attached to it.
+struct Base {
+  Tensor before;  // this rank's piece of the weight; undefined where it has none
+  std::shared_ptr<Storage> storage;
+  uint64_t version = 0;
+};
+
+std::vector<Linear*> adapted(Module& module, const char* call, bool merged) {
+  std::vector<Linear*> found;
+  for (Linear* linear : linears_of(module, {})) {
+    if (!linear->lora_a.defined()) continue;
+    if (linear->is_merged() == merged) {
+      found.push_back(linear);
+    } else if (!merged) {
+      throw ArgumentError(std::string(call) + ": the adapters of \"" + linear->full_name() +
+                          "\" are merged already");
+    }
+  }
+  if (found.empty()) {
+    throw ArgumentError(std::string(call) + ": no Linear has " +
+                        (merged ? "merged adapters" : "adapters; call nn::add_lora"));
+  }
+  return found;
+}
+
+// scale B A in the box of this rank's piece.
+Tensor part_of(const Linear& linear, const Tensor& a, const Tensor& b) {
+  const DTensor& w = linear.weight.value();
+  const DType dtype = w.dtype() == DType::kFloat64 ? w.dtype() : DType::kFloat32;
+  const Box box = w.mesh().defined() ? w.layout().box(*w.mesh().coordinate())
+                                     : Box{Shape::filled(2, 0), w.shape()};
+  const Tensor rows = b.narrow(0, box.offset[0], box.size[0]).to(dtype).contiguous();
+  const Tensor columns = a.narrow(1, box.offset[1], box.size[1]).to(dtype).contiguous();
+  return mul(matmul(DTensor(rows), DTensor(columns)), linear.low_rank_scale()).local_tensor();
+}
+
+// `t`, of f32 or f64, rounded into `weight`.
+void write(const Tensor& t, const Tensor& weight) {
+  t.dtype() == weight.dtype() ? kernels::copy(t, weight) : kernels::cast(t, weight);
+}
+
+Base add_adapters(Linear& linear, const Tensor& a, const Tensor& b) {
+  const DTensor& value = linear.weight.value();
+  if (!value.has_local()) return {};
+  const Tensor& weight = value.local_tensor();
+  Base base;
+  base.before = weight.clone();
+  const Tensor part = part_of(linear, a, b);
+  const Tensor sum =
+      base.before.dtype() == part.dtype() ? base.before.clone() : base.before.to(part.dtype());
+  kernels::add(sum, part, sum);
+  write(sum, weight);
+  base.storage = weight.storage();
+  base.version = weight.storage()->version();
+  return base;
+}
+
+}  // namespace
+
+int merge_adapters(Module& module) {
+  const NoGrad no_grad;
+  const std::vector<Linear*> linears = adapted(module, "merge_adapters", false);
+  DTensorMap adapters;
+  for (size_t i = 0; i < linears.size(); ++i) {
+    adapters.emplace(std::to_string(i) + "a", linears[i]->lora_a.value().detach());
+    adapters.emplace(std::to_string(i) + "b", linears[i]->lora_b.value().detach());
+  }
+  const TensorMap whole = gather_state(adapters);
+  for (size_t i = 0; i < linears.size(); ++i) {
+    const Tensor& a = whole.at(std::to_string(i) + "a");
+    const Tensor& b = whole.at(std::to_string(i) + "b");
+    linears[i]->attached("lora") = std::make_shared<Base>(add_adapters(*linears[i], a, b));
+    linears[i]->set_merged(true);
+  }
+  return static_cast<int>(linears.size());
+}
+
+int unmerge_adapters(Module& module) {
+  const std::vector<Linear*> linears = adapted(module, "unmerge_adapters", true);
+  const auto base_of = [](Linear* linear) {
+    return static_cast<const Base*>(linear->attached("lora").get());
+  };
+  for (Linear* linear : linears) {
+    const Base* base = base_of(linear);
+    if (base->storage == nullptr) continue;
+    const auto& now = linear->weight.value().local_tensor().storage();
+    if (now == base->storage && now->version() == base->version) continue;
+    throw ArgumentError("unmerge_adapters: \"" + linear->weight.name() +
+                        "\" was written, or placed otherwise, since its adapters were merged");
+  }
+  for (Linear* linear : linears) {
+    const Base* base = base_of(linear);
+    if (base->storage != nullptr)
+      kernels::copy(base->before, linear->weight.value().local_tensor());
+    linear->attached("lora") = nullptr;
+    linear->set_merged(false);
   }
   return static_cast<int>(linears.size());
 }

@@ -32,6 +32,21 @@ struct LoraOptions {
 // from a checkpoint, or init_normal.
 int add_lora(Module& module, const LoraOptions& options = {});
 
+// Adds scale B A to the weights of the Linears below `module` that have adapters, so that a forward
+// costs what it did without: for generation, or to export the weights. Parameters may be placed in
+// any way: each rank updates its piece. In f32 (f64 of f64), rounded to the weight's dtype.
+//   calls    every rank of the parameters' mesh, outside forward; gathers the adapters, which are
+//            small, in as few calls as they need
+//   memory   a copy of this rank's pieces of these weights, until unmerge_adapters
+//   then     a forward that would train the adapters is an error. A checkpoint has both the
+//   adapters
+//            and the weights that hold them: save it for training unmerged
+// Returns how many it merged. ArgumentError where there are none, or one is merged already.
+int merge_adapters(Module& module);
+// Puts back the weights as they were, bit by bit. ArgumentError where none is merged, or a weight
+// was written since.
+int unmerge_adapters(Module& module);
+
 // Parameters of `module` that want a gradient.
 std::vector<Parameter> trainable_parameters(Module& module);
 

@@ -314,7 +314,7 @@ void fill_normal(const Tensor& local, const Box& box, const Shape& global, uint6
 enum class Fill { kNormal, kOne, kZero };
 
 Fill fill_of(std::string_view kind, std::string_view name) {
-  if (name == "bias") return Fill::kZero;
+  if (name == "bias" || name == "lora_b") return Fill::kZero;
   return kind.ends_with("Norm") && name == "weight" ? Fill::kOne : Fill::kNormal;
 }
 

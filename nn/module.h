@@ -161,7 +161,7 @@ void replicate(Module& module, const DeviceMesh& mesh);
 
 // Fills every parameter that is floating: normal(0, std) keyed by (seed, full name, global index),
 // so that the values do not depend on the mesh. Weights of a module whose kind ends in "Norm" are
-// 1, parameters named "bias" 0.
+// 1, parameters named "bias" 0, and so is "lora_b": an adapter starts as the identity.
 void init_normal(Module& module, uint64_t seed, double std = 0.02);
 
 }  // namespace dtensor::nn

@@ -7,6 +7,8 @@
 
 #include "dtensor/base/error.h"
 #include "dtensor/nn/layers.h"
+#include "dtensor/tensor/autograd.h"
+#include "dtensor/tensor/kernels.h"
 #include "dtensor/tests/support/models.h"
 #include "dtensor/tests/support/run_ranks.h"
 #include "dtensor/tests/support/values.h"
@@ -40,6 +42,19 @@ TEST(Lora, ChangesNothingAtFirstAndFreezesTheBase) {
   }
 }
 
+// Also where the model gets its numbers afterwards.
+TEST(Lora, ChangesNothingAfterAnInitOfTheWholeModel) {
+  Stack plain(sizes());
+  Stack net(sizes());
+  add_lora(net, {.rank = 3});
+  init_normal(plain, 1, 0.5);
+  init_normal(net, 1, 0.5);
+  EXPECT_EQ(piece(net.head.lora_b.value()), std::vector<float>(2 * 3, 0.0F));
+  EXPECT_NE(piece(net.head.lora_a.value()), std::vector<float>(3 * 4, 0.0F));
+  const DTensor x(random({3, 4}, 2));
+  EXPECT_EQ(piece(net(x)), piece(plain(x)));
+}
+
 TEST(Lora, AddsScaleTimesBTimesA) {
   Linear net(2, 3);
   add_lora(net, {.rank = 1, .scale = 10.0});
@@ -48,6 +63,64 @@ TEST(Lora, AddsScaleTimesBTimesA) {
   // W is 0; A x = 3 + 8 = 11.
   EXPECT_EQ(piece(net(DTensor(Tensor::of<float>({3, 4}, {1, 2})))),
             (std::vector<float>{110, 0, -110}));
+}
+
+// W + scale B A of small numbers, exact in every dtype here; 3 columns of B A are [1 2] times 1, 0,
+// -1.
+TEST(Lora, MergesIntoPiecesOfAnyPlacementAndBack) {
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kBFloat16}) {
+    for (const auto placement :
+         {Placement(Replicate()), Placement(Shard(0)), Placement(Shard(1))}) {
+      testing::run_ranks(4, [&](comm::Comm& world) {
+        const DeviceMesh mesh(world, {{"x", 4}});  // 3 rows: 1, 1, 1, 0; 2 columns: 1, 0, 1, 0
+        Linear net(2, 3);
+        add_lora(net, {.rank = 1, .scale = 2.0});
+        net.weight.value().replace(DTensor(Tensor::full({3, 2}, 8.0, dtype)));
+        net.lora_a.value().replace(DTensor(Tensor::of<float>({1, 2}, {1, 2}).to(dtype)));
+        net.lora_b.value().replace(DTensor(Tensor::of<float>({1, 0, -1}, {3, 1}).to(dtype)));
+        replicate(net, mesh);
+        for (const Parameter& p : {net.weight, net.lora_a, net.lora_b}) {
+          p.place(p.value().layout().with(0, placement));
+        }
+        const auto version = [&] { return net.weight.value().local_tensor().storage()->version(); };
+        const uint64_t before = version();
+        EXPECT_EQ(merge_adapters(net), 1);
+        EXPECT_EQ(testing::values(net.weight.value()), (std::vector<float>{10, 12, 8, 8, 6, 4}));
+        EXPECT_EQ(net.weight.value().dtype(), dtype);
+        EXPECT_GT(version(), before);  // also of an empty piece
+        EXPECT_THROW(merge_adapters(net), ArgumentError);
+        EXPECT_EQ(unmerge_adapters(net), 1);
+        EXPECT_EQ(testing::values(net.weight.value()), std::vector<float>(6, 8));
+        EXPECT_THROW(unmerge_adapters(net), ArgumentError);
+      });
+    }
+  }
+}
+
+TEST(Lora, MergedComputesTheSameAndIsNotTrained) {
+  Stack net(sizes());
+  add_lora(net, {.rank = 3, .linears = {"up", "head"}});
+  init_normal(net, 1, 0.5);
+  for (const auto& [name, p] : net.named_parameters()) {
+    if (name.ends_with("lora_b")) p.value().replace(DTensor(random(p.value().shape(), 5)));
+  }
+  const DTensor x(random({3, 4}, 2));
+  const std::vector<float> want = piece(net(x));
+  const testing::Values before = testing::parameter_values(net);
+  EXPECT_EQ(merge_adapters(net), 3);
+  EXPECT_THROW(net(x), ArgumentError);
+  {
+    const NoGrad no_grad;
+    EXPECT_LT(testing::worst(piece(net(x)), want), 1e-5);  // sums of some 10 products near 1
+  }
+  EXPECT_EQ(unmerge_adapters(net), 3);
+  EXPECT_EQ(testing::parameter_values(net), before);
+  EXPECT_EQ(piece(net(x)), want);
+  merge_adapters(net);
+  kernels::fill(net.head.weight.value().local_tensor(), 1.0);
+  EXPECT_THROW(unmerge_adapters(net), ArgumentError);
+  Stack plain(sizes());
+  EXPECT_THROW(merge_adapters(plain), ArgumentError);
 }
 
 TEST(Lora, ChoosesByTheLastPartOfAName) {
