@@ -226,12 +226,12 @@ void FillWork::convert(const FileWork& work, const ReadFile& file, int demand, c
   }
 }
 
-// Strided tensors get their values, and every storage its new version.
+// Strided tensors get their values, and every storage its new version: also that of a piece without
+// elements, so that ranks agree on whether what was made of the tensor is still its value.
 void FillWork::finish() {
   for (size_t i = 0; i < targets_.size(); ++i) {
-    if (!touched_[i]) continue;
     const Tensor& local = targets_[i].local;
-    if (!local.is_contiguous()) kernels::copy(contiguous_[i], local);
+    if (touched_[i] && !local.is_contiguous()) kernels::copy(contiguous_[i], local);
     local.storage()->bump_version();
   }
 }

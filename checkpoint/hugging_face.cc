@@ -47,10 +47,9 @@ class Importer {
     const Box whole{Shape::filled(t.value.ndim(), 0), t.value.shape()};
     const bool plain = !t.value.mesh().defined();
     const Box box = plain ? whole : t.value.layout().box_of(t.value.mesh().rank());
-    if (box.empty()) return;
-    pieces_.push_back(
-        {place.file, static_cast<int>(targets_.size()), place.begin_bytes, whole, box});
+    const auto target = static_cast<int>(targets_.size());
     targets_.push_back({t.name, t.value.local_tensor(), box, place.dtype});
+    if (!box.empty()) pieces_.push_back({place.file, target, place.begin_bytes, whole, box});
   }
 
   TensorIndex index_;

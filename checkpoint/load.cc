@@ -178,9 +178,9 @@ class Loader {
     const bool plain = !t.value.mesh().defined();
     const Box whole{Shape::filled(t.value.ndim(), 0), t.value.shape()};
     const Box box = plain ? whole : t.value.layout().box_of(t.value.mesh().rank());
-    if (box.empty()) return;
     const auto target = static_cast<int>(targets_.size());
     targets_.push_back({t.name, t.value.local_tensor(), box, stored.dtype});
+    if (box.empty()) return;
     for_each_part(stored, box, [&](const StoredChunk& chunk, const Box& part) {
       places_[chunk.file].push_back({&name, &stored, &chunk, pieces_.size()});
       pieces_.push_back({chunk.file, target, 0, chunk.box, part});

@@ -140,6 +140,9 @@ void set_modules_to_backward_prefetch(nn::Module& module, const std::vector<nn::
   sharded(module, call).backward_prefetch = groups_of(others, call);
 }
 
+void unshard(nn::Module& module) { sharded(module, "unshard").unshard(); }
+void reshard(nn::Module& module) { sharded(module, "reshard").reshard(); }
+
 Stats stats() { return *shared_stats(); }
 
 void reset_peak() {

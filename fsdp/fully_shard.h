@@ -40,4 +40,14 @@ void fully_shard(nn::Module& module, const MeshSlice& dims, const Options& optio
 void set_modules_to_forward_prefetch(nn::Module& module, const std::vector<nn::Module*>& others);
 void set_modules_to_backward_prefetch(nn::Module& module, const std::vector<nn::Module*>& others);
 
+// By hand, as FSDPModule.unshard and .reshard: issues the gather of `module`'s own group (not those
+// of groups below it), which its next forward waits for. What is gathered stays, over forwards and
+// backwards, until reshard(), or until the first forward after a parameter was written.
+//   calls    every rank of the mesh, outside forward and backward, in the order of other gathers
+// PlacementError where the module is not fully sharded.
+void unshard(nn::Module& module);
+// Frees it, also what stays under Zero::kState. Nothing to do where nothing stays. A backward that
+// is still to come gathers again.
+void reshard(nn::Module& module);
+
 }  // namespace dtensor::fsdp

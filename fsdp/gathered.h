@@ -56,6 +56,7 @@ class Gathered {
   const Tensor& tensor(size_t index) const { return pieces_[index].tensor; }
 
   std::string name = {};  // in a trace
+  bool stays = false;     // is not freed by a pass: until it is out of date, or told to go
 
  private:
   struct Piece {

@@ -90,7 +90,7 @@ std::shared_ptr<Gathered> Group::new_gathered(const Settled& options, Group& roo
     }
     members.push_back(std::move(member));
   }
-  const bool counted = options.reshards && &root != this;
+  const bool counted = options.reshards && &root != this && !by_hand_;
   auto gathered = std::make_shared<Gathered>(
       std::move(members), root.lane(), counted ? Gathered::Counted::kYes : Gathered::Counted::kNo);
   if (is_tracing()) gathered->name = module_.full_name();
@@ -101,20 +101,47 @@ std::shared_ptr<Pass> Group::new_pass() {
   const std::shared_ptr<Group> top = root();
   const Settled options = settled(*top);
   auto pass = std::make_shared<Pass>();
-  if (options.stays && staying_ != nullptr && staying_->is_current()) {
-    pass->gathered = staying_;
-  } else {
-    staying_ = nullptr;
+  if (!holds_current()) {
+    drop_staying();
     pass->gathered = new_gathered(options, *top);
+    pass->gathered->stays = options.stays;
     if (options.stays) staying_ = pass->gathered;
+  } else {
+    pass->gathered = staying_;
   }
   pass->group = shared_from_this();
   pass->schedule = top->schedule_;
   pass->of_root = top.get() == this;
-  pass->reshards = options.reshards;
-  pass->stays = options.stays;
+  pass->reshards = options.reshards && !pass->gathered->stays;
   pass->reduce_dtype = options.reduce_dtype;
   return pass;
+}
+
+bool Group::holds_current() const { return staying_ != nullptr && staying_->is_current(); }
+
+// A pass whose backward is still to come gathers anew for it, and frees.
+void Group::drop_staying() {
+  if (staying_ != nullptr) staying_->stays = false;
+  staying_ = nullptr;
+  by_hand_ = false;
+}
+
+void Group::unshard() {
+  if (!holds_current()) {
+    const std::shared_ptr<Group> top = root();
+    drop_staying();
+    by_hand_ = true;
+    staying_ = new_gathered(settled(*top), *top);
+    staying_->stays = true;
+    staying_->start();
+  }
+  by_hand_ = true;
+}
+
+void Group::reshard() {
+  const std::shared_ptr<Gathered> gathered = staying_;
+  drop_staying();
+  if (gathered != nullptr) gathered->release_all();
 }
 
 DTensor Group::gathered_tensor(const Pass& pass, size_t index) const {
@@ -162,11 +189,19 @@ nn::Inputs Group::before_forward(const nn::Inputs& inputs) {
   pass->gathered->finish();
   pass->began = std::chrono::steady_clock::now();
   running_ = pass;
+  for (const DTensor& x : inputs) add_cut_dims(*pass, x);
   top->schedule_->entered_forward(shared_from_this());
   record_gather(pass);
   const Settled options = settled(*top);
   const bool casts = options.param_dtype && options.casts_inputs;
   return watch_inputs(pass, casts ? nn::cast_inputs(inputs, *options.param_dtype) : inputs);
+}
+
+void Group::add_cut_dims(Pass& pass, const DTensor& t) const {
+  if (!t.defined() || !(t.mesh() == dims_.mesh)) return;
+  for (int m = 0; m < dims_.mesh.ndim(); ++m) {
+    if (!t.layout().placement(m).is_replicate()) pass.cut_dims |= uint32_t{1} << m;
+  }
 }
 
 // One node from the cut parameters to the gathered ones; its backward has the gradients of all.
@@ -216,7 +251,7 @@ DTensor Group::after_forward(const DTensor& made) {
   const std::optional<DType> dtype = options_.output_dtype;
   const bool casts = dtype && is_floating(made.dtype()) && made.dtype() != *dtype;
   const DTensor y = casts ? cast(made, *dtype) : made;
-  pass->output = y.layout();
+  add_cut_dims(*pass, y);
   trace_phase(Phase::kForward, *pass);
   if (pass->of_root) pass->schedule->end_forward();
   const bool has_graph =
@@ -312,7 +347,7 @@ void Group::reduce(Pass& pass, std::span<const DTensor> grads) {
     if (whole[k].defined()) {
       gradients_.add(i, whole[k], wire);
     } else if (!gradients_.has(i)) {
-      gradients_.add(i, unused_.zero(i, member, whole, pass.output), wire);
+      gradients_.add(i, unused_.zero(i, member, whole, pass.cut_dims), wire);
     }
     if (deferred) gradients_.show(i);
     whole[k] = DTensor();

@@ -28,6 +28,10 @@ class Group : public ScheduledGroup, public std::enable_shared_from_this<Group> 
   DTensor after_forward(const DTensor& y);
   void clean_up();
 
+  // By hand; see fully_shard.h.
+  void unshard();
+  void reshard();
+
   std::shared_ptr<Pass> new_pass() override;
   std::unique_ptr<Reduction> reduce_deferred() override;
   void drop_gradients() override { gradients_.drop_unshown(); }
@@ -53,6 +57,9 @@ class Group : public ScheduledGroup, public std::enable_shared_from_this<Group> 
   std::vector<Channel> channels(Group& root) const;
   void begin_forward();
   std::shared_ptr<Gathered> new_gathered(const Settled& options, Group& root) const;
+  bool holds_current() const;
+  void drop_staying();
+  void add_cut_dims(Pass& pass, const DTensor& t) const;
   DTensor gathered_tensor(const Pass& pass, size_t index) const;
   void record_gather(const std::shared_ptr<Pass>& pass);
   nn::Inputs watch_inputs(const std::shared_ptr<Pass>& pass, const nn::Inputs& inputs);
@@ -72,7 +79,9 @@ class Group : public ScheduledGroup, public std::enable_shared_from_this<Group> 
   // Of the groups whose root this is.
   std::shared_ptr<Schedule> schedule_;
   std::shared_ptr<const GatherLane> lane_;  // null until a group is gathered
-  std::shared_ptr<Gathered> staying_;       // under Zero::kState: until the parameters are written
+  // Under Zero::kState, or by hand: until the parameters are written.
+  std::shared_ptr<Gathered> staying_;
+  bool by_hand_ = false;
 };
 
 // The Group of a module; null where it is not fully sharded.

@@ -42,8 +42,8 @@ struct Options {
   std::optional<DType> output_dtype = {};
   // The tensor dim that is cut, per parameter; 0. Negative ones count from the end. Of this group.
   std::function<int(const nn::Parameter& parameter)> shard_dim = {};
-  // Where this rank's shards lie, the slow tier: a FileAllocator, say. The Context's. Of this
-  // group.
+  // Where this rank's shards and their gradients lie, the slow tier: a FileAllocator, say. The
+  // Context's. Of this group.
   std::shared_ptr<Allocator> offload = {};
   std::optional<Overlap> overlap = {};  // of the root
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -42,22 +43,20 @@ struct Pass {
   std::vector<size_t> frozen;
   // By member: gradients of regions that are computed again in backward (recomputed).
   std::vector<DTensor> of_regions;
-  // The module's output, as its forward made it: where that is cut gradients are sums.
-  std::optional<Layout> output;
+  uint32_t cut_dims = 0;   // mesh dims, as bits, on which inputs or output of the module are not R
   int64_t forward = 0;     // of the root: in which of its forwards the pass was made
   int watched_inputs = 0;  // inputs of the module that want a gradient
   int open_inputs = 0;     // those whose gradient is not complete yet
   bool reshards = false;   // freed after forward, gathered again for backward
-  bool stays = false;      // is not freed at all: until the parameters are written
   bool of_root = false;
   bool done = false;                            // its gradients are reduced
   std::chrono::steady_clock::time_point began;  // for a trace: forward, then backward
 
   void release(size_t index) const {
-    if (!stays) gathered->release(index);
+    if (!gathered->stays) gathered->release(index);
   }
   void release_all() const {
-    if (!stays) gathered->release_all();
+    if (!gathered->stays) gathered->release_all();
   }
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "dtensor/fsdp/slow_tier.h"
 #include "dtensor/fsdp/trace.h"
 #include "dtensor/tensor/autograd.h"
 #include "dtensor/tensor/backward.h"
@@ -11,14 +12,19 @@
 namespace dtensor::fsdp {
 namespace {
 
-// Onto the leaf, past its hooks.
-void give(const nn::Parameter& parameter, DTensor grad) {
+// Onto the leaf, past its hooks; in the parameter's memory, where that is in a slow tier.
+void give(const nn::Parameter& parameter, const DTensor& grad) {
   DTensor& value = parameter.value();
   if (value.impl()->hooks.empty()) {
     value.set_grad(accumulate(value.grad(), grad));
   } else {
     BackwardPass({}).run(value, grad);
   }
+  const DTensor given = value.grad();
+  if (parameter.memory() == nullptr || !given.defined() || !given.has_local()) return;
+  const nn::MemoryOf there(parameter);
+  value.set_grad(DTensor(given.local_tensor().clone(), given.layout(), given.mesh()));
+  let_go_gradient(parameter);
 }
 
 // In how many of the gradients a sum over other mesh dims is left, as text. In the label of the

@@ -20,4 +20,11 @@ void let_go(const nn::Parameter& p) {
   if (const FileAllocator* tier = tier_of(p)) tier->let_go(data_of(p));
 }
 
+void let_go_gradient(const nn::Parameter& p) {
+  const FileAllocator* tier = tier_of(p);
+  const DTensor grad = p.value().grad();
+  if (tier == nullptr || !grad.defined() || !grad.has_local()) return;
+  tier->let_go(grad.local_tensor().storage()->data());
+}
+
 }  // namespace dtensor::fsdp

@@ -8,5 +8,6 @@ namespace dtensor::fsdp {
 
 void read_ahead(const nn::Parameter& p);  // it is gathered soon
 void let_go(const nn::Parameter& p);      // it has been
+void let_go_gradient(const nn::Parameter& p);
 
 }  // namespace dtensor::fsdp

@@ -5,7 +5,7 @@
 namespace dtensor::fsdp {
 
 bool UnusedGradients::is_sum(int mesh_dim, size_t index, std::span<const DTensor> grads,
-                             const std::optional<Layout>& output) const {
+                             uint32_t cut_dims) const {
   int sums = 0;
   int others = 0;
   for (const DTensor& g : grads) {
@@ -15,16 +15,16 @@ bool UnusedGradients::is_sum(int mesh_dim, size_t index, std::span<const DTensor
   if (sums > 0 && others == 0) return true;
   if (before_[index]) return before_[index]->placement(mesh_dim).is_partial();
   if (sums + others > 0) return false;
-  return output && !output->placement(mesh_dim).is_replicate();
+  return (cut_dims >> mesh_dim & 1) != 0;
 }
 
 DTensor UnusedGradients::zero(size_t index, const Member& member, std::span<const DTensor> grads,
-                              const std::optional<Layout>& output) const {
+                              uint32_t cut_dims) const {
   Layout layout = member.gathered;
   for (int m = 0; m < dims_.mesh.ndim(); ++m) {
     if (!layout.placement(m).is_replicate()) continue;
     const bool own = std::ranges::find(dims_.dims, m) != dims_.dims.end();
-    if (own || is_sum(m, index, grads, output)) layout = layout.with(m, Partial());
+    if (own || is_sum(m, index, grads, cut_dims)) layout = layout.with(m, Partial());
   }
   const auto& at = dims_.mesh.coordinate();
   if (!at) return DTensor(member.dtype, layout, dims_.mesh);

@@ -9,17 +9,20 @@
 #include <vector>
 
 #include "dtensor/base/file_allocator.h"
+#include "dtensor/checkpoint/hugging_face.h"
 #include "dtensor/checkpoint/load.h"
 #include "dtensor/checkpoint/save.h"
 #include "dtensor/fsdp/fully_shard.h"
 #include "dtensor/fsdp/trace.h"
 #include "dtensor/nn/deferred_init.h"
+#include "dtensor/nn/layers.h"
 #include "dtensor/nn/lora.h"
 #include "dtensor/ops/ops.h"
 #include "dtensor/optim/adamw.h"
 #include "dtensor/optim/clip_grad_norm.h"
 #include "dtensor/optim/grad_scaler.h"
 #include "dtensor/optim/sgd.h"
+#include "dtensor/tensor/autograd.h"
 #include "dtensor/tests/support/models.h"
 #include "dtensor/tests/support/run_ranks.h"
 #include "dtensor/tests/support/values.h"
@@ -118,6 +121,16 @@ TEST(Compose, ShardsAndOptimizerStateInAFileGiveTheSameBits) {
     train(net, mesh, b, 5);
     EXPECT_EQ(testing::parameter_values(net), testing::parameter_values(fast));
     EXPECT_EQ(slow->stats().live_bytes, 3 * mine);  // with the two states of AdamW
+    for (int k = 0; k < 2; ++k) {                   // the second is added
+      DTensor loss = mean(net(rows(random({7, 4}, 1), mesh, {"dp"})));
+      loss.backward();
+      EXPECT_EQ(slow->stats().live_bytes, 4 * mine);  // and the gradients
+    }
+    add_grad_hook(net.head.weight.value(), [](const DTensor& g) { return mul(g, 1.0); });
+    b.zero_grad();
+    DTensor loss = mean(net(rows(random({7, 4}, 1), mesh, {"dp"})));
+    loss.backward();
+    EXPECT_EQ(slow->stats().live_bytes, 4 * mine);
   });
 }
 
@@ -177,6 +190,33 @@ TEST(Compose, AModelOfATerabyteIsShardedWithoutMemory) {
   });
 }
 
+// What is gathered and stays (ZeRO-1) is out of date on all ranks after a load, also on one whose
+// shard has no element.
+TEST(Compose, AfterALoadEveryRankGathersAnew) {
+  const std::string dir = ::testing::TempDir() + "load_every_rank";
+  run_ranks(3, [&](comm::Comm& world) {
+    const DeviceMesh mesh(world, {{"dp", 3}});
+    const DTensor x = rows(random({6, 4}, 1), mesh, {"dp"});
+    nn::Linear first(4, 2);  // rows 1, 1, 0
+    nn::Linear net(4, 2);
+    nn::init_normal(first, 1);
+    nn::init_normal(net, 2);
+    for (nn::Linear* l : {&first, &net}) fully_shard(*l, mesh["dp"], {.zero = Zero::kState});
+    checkpoint::save(dir, 1, {.model = first});
+    const std::vector<float> before = testing::values(net(x));
+    const std::vector<float> want = testing::values(first(x));
+    checkpoint::load(dir, {.model = net});
+    EXPECT_EQ(testing::values(net(x)), want);
+    EXPECT_NE(before, want);
+    nn::Linear third(4, 2);
+    fully_shard(third, mesh["dp"], {.zero = Zero::kState});
+    EXPECT_EQ(testing::values(third(x)), std::vector<float>(12, 0.0F));
+    checkpoint::export_hugging_face(dir + "_hf", net);
+    checkpoint::import_hugging_face(dir + "_hf", third);
+    EXPECT_EQ(testing::values(third(x)), want);
+  });
+}
+
 // Gradients near 1e-9 are 0 in float16, whose least number is 6e-8; scaled they are there.
 TEST(Compose, SmallGradientsSurviveFloat16WhereTheLossIsScaled) {
   run_ranks(2, [](comm::Comm& world) {
@@ -206,6 +246,7 @@ TEST(Compose, SmallGradientsSurviveFloat16WhereTheLossIsScaled) {
     EXPECT_LT(testing::worst(testing::gradient_values(net), testing::gradient_values(exact)),
               5e-12);  // of gradients near 1e-9, by sums in 11 bits
     EXPECT_TRUE(scaler.step(optimizer));
+    scaler.update();
     // One that overflows on some rank is left out on all.
     optim::GradScaler far({.scale = 1e38});
     DTensor too_large = far.scale(loss_of(net));

@@ -422,6 +422,64 @@ TEST(Schedule, MeansAreGlobalAndASecondBackwardAdds) {
   });
 }
 
+int gathers_of(const std::string& name) {
+  return static_cast<int>(std::ranges::count_if(ledger().entries(), [&](const LedgerEntry& e) {
+    return e.kind == StepKind::kAllGather && e.label == name;
+  }));
+}
+
+// By hand: one gather for several forwards and backwards, until it is told to go or a parameter is
+// written.
+TEST(Schedule, AGroupIsGatheredAndFreedByHand) {
+  for (const Zero zero : {Zero::kParameters, Zero::kGradients, Zero::kState}) {
+    run_ranks(2, [&](comm::Comm& world) {
+      const DeviceMesh mesh(world, {{"dp", 2}});
+      Chain net(2, 4);
+      shard_all(net, mesh["dp"], {.zero = zero});
+      Scale& part = *net.parts[0];
+      std::shared_ptr<Storage> memory;
+      part.add_pre_hook([&](const nn::Inputs& in) {
+        memory = part.weight.use().local_tensor().storage();
+        return in;
+      });
+      const auto loss = [&] {
+        return sum(net(row_per_rank(mesh, 4, [](int r) { return r + 1; })));
+      };
+      optim::SGD optimizer(net.parameters(), {.lr = 1.0});
+      EXPECT_THROW(unshard(*std::make_unique<Scale>(4)), PlacementError);
+      reshard(part);  // nothing stays
+      ledger().clear();
+      unshard(part);
+      unshard(part);
+      for (int k = 0; k < 3; ++k) loss().backward();
+      EXPECT_EQ(gathers_of("parts.0.weight"), 1);
+      EXPECT_FALSE(memory->is_empty());
+      EXPECT_EQ(values(part.weight.value().grad()), std::vector<float>(4, 9.0F));
+      EXPECT_EQ(stats().live_groups, 0);  // those that stay are not counted
+      reshard(part);
+      EXPECT_TRUE(memory->is_empty());
+      optimizer.zero_grad();
+      // Freed between forward and backward: gathered again there.
+      ledger().clear();
+      unshard(part);
+      DTensor freed = loss();
+      reshard(part);
+      EXPECT_TRUE(memory->is_empty());
+      freed.backward();
+      EXPECT_EQ(gathers_of("parts.0.weight"), 2);
+      EXPECT_TRUE(memory->is_empty());
+      EXPECT_EQ(values(part.weight.value().grad()), std::vector<float>(4, 3.0F));
+      // A step makes it out of date.
+      unshard(part);
+      loss();
+      optimizer.step();  // w = 1 - 3
+      optimizer.zero_grad();
+      loss().backward();
+      EXPECT_EQ(values(part.weight.value().grad()), std::vector<float>(4, 3.0F * 4));
+    });
+  }
+}
+
 TEST(Schedule, AGraphMayBeRunTwice) {
   run_ranks(2, [](comm::Comm& world) {
     const DeviceMesh mesh(world, {{"dp", 2}});

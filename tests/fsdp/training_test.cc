@@ -8,6 +8,7 @@
 
 #include "dtensor/fsdp/fully_shard.h"
 #include "dtensor/nn/mixed_precision.h"
+#include "dtensor/nn/to_dtype.h"
 #include "dtensor/optim/adamw.h"
 #include "dtensor/optim/clip_grad_norm.h"
 #include "dtensor/tests/support/models.h"
@@ -97,6 +98,45 @@ struct Case {
   std::vector<std::string> over;
 };
 
+using Doubles = std::vector<std::vector<double>>;
+
+// Multiples of 1/8 from -1/2 to 1/2.
+Tensor eighths(const Shape& shape, int64_t seed) {
+  Tensor t = Tensor::empty(shape, DType::kFloat64);
+  for (int64_t i = 0; i < t.numel(); ++i) {
+    t.data<double>()[i] = static_cast<double>((i * 7 + seed) % 9 - 4) / 8;
+  }
+  return t;
+}
+
+// Gradients and updated parameters after each of `steps`, in f64.
+Doubles in_float64(const DeviceMesh& mesh, const Wrap& wrap, const std::vector<std::string>& over,
+                   int steps) {
+  Stack net({.width = 3, .hidden = 5, .out = 2, .blocks = 2});
+  nn::to_dtype(net, DType::kFloat64);
+  int64_t seed = 0;
+  for (const nn::Parameter& p : net.parameters()) {
+    p.value().replace(DTensor(eighths(p.value().shape(), seed++)));
+  }
+  wrap(net, mesh);
+  optim::AdamW optimizer(net.parameters(), {.lr = 0.01});
+  Doubles result;
+  for (int step = 0; step < steps; ++step) {
+    const DTensor x = rows(eighths({8, 3}, step), mesh, over);
+    DTensor loss = testing::mean_square(net(x), rows(eighths({8, 2}, 2 + step), mesh, over));
+    loss.backward();
+    for (const nn::Parameter& p : net.parameters()) {
+      result.push_back(full(p.value().grad()).to_vector<double>());
+    }
+    optimizer.step();
+    optimizer.zero_grad();
+    for (const nn::Parameter& p : net.parameters()) {
+      result.push_back(full(p.value()).to_vector<double>());
+    }
+  }
+  return result;
+}
+
 void check(const Case& c) {
   int ranks = 1;
   for (const MeshDim& dim : c.mesh) ranks *= dim.size;
@@ -110,6 +150,34 @@ void check(const Case& c) {
 
 TEST(Training, IsTheSameUnderFullyShardOnOneToFourRanks) {
   for (int n = 1; n <= 4; ++n) check({"fsdp " + std::to_string(n), {{"dp", n}}, sharded, {"dp"}});
+}
+
+// A rank that has the whole batch sums in the order of one process.
+TEST(Training, InFloat64OfAWholeBatchIsBitForBitThatOfOneProcess) {
+  const Doubles want = in_float64({}, nothing, {}, kSteps);
+  for (const int n : {1, 2, 3, 4}) {
+    run_ranks(n, [&](comm::Comm& world) {
+      EXPECT_EQ(in_float64(DeviceMesh(world, {{"dp", n}}), sharded, {}, kSteps), want) << n;
+    });
+  }
+}
+
+// Sums of multiples of 2^-40 at most, below 2^10: exact in any order. After the first step they are
+// not any more.
+TEST(Training, InFloat64IsBitForBitThatOfOneProcessWhereSumsAreExact) {
+  const Doubles want = in_float64({}, nothing, {}, 1);
+  const std::vector<Case> cases{
+      {"dp", {{"dp", 2}}, sharded, {"dp"}},
+      {"dp, uneven", {{"dp", 3}}, sharded, {"dp"}},
+      {"dp, empty shards", {{"dp", 7}}, sharded, {"dp"}},
+      {"replicas x shards", {{"rep", 2}, {"dp", 2}}, sharded, {"rep", "dp"}},
+      {"dp x tp", {{"dp", 2}, {"tp", 2}}, both, {"dp"}},
+  };
+  for (const Case& c : cases) {
+    run_ranks(MeshLayout(c.mesh).size(), [&](comm::Comm& world) {
+      EXPECT_EQ(in_float64(DeviceMesh(world, c.mesh), c.wrap, c.over, 1), want) << c.name;
+    });
+  }
 }
 
 TEST(Training, IsTheSameReplicated) {
