@@ -1,7 +1,10 @@
 #include "dtensor/ops/layer_norm.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "dtensor/ops/binary.h"
@@ -9,8 +12,11 @@
 #include "dtensor/ops/cpu/half.h"
 #include "dtensor/ops/cpu/layer_norm.h"
 #include "dtensor/ops/dispatch.h"
+#include "dtensor/ops/irregular.h"
 #include "dtensor/ops/rank_reduction.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/ops/view_layout.h"
+#include "dtensor/placement/reshard_plan.h"
 
 namespace dtensor {
 namespace {
@@ -161,6 +167,62 @@ DTensor run(const std::vector<DTensor>& inputs, const LayerNormOptions& options,
       .front();
 }
 
+// Of group_norm: x [n,c,...] as rows [n,groups,h], one a group, that no rank has a part of.
+std::variant<Layout, RuleMismatch> rows_of_groups(const Layout& x, const Shape& grouped) {
+  for (int m = 0; m < x.mesh().ndim(); ++m) {
+    if (x.placement(m).is_partial()) return RuleMismatch{m, "it is not linear in x"};
+  }
+  auto found = ops::reshape_layout(x, grouped);
+  const auto* rows = std::get_if<Layout>(&found);
+  if (rows == nullptr || rows->spec().levels(2).empty()) return found;
+  return RuleMismatch{rows->spec().levels(2).front().mesh_dim, "that would cut a group"};
+}
+
+// What is neither R nor cut by samples goes to R, or there, or is cut between groups.
+std::vector<Fix> group_fixes(const Layout& from, const Shape& grouped, DType dtype) {
+  Layout whole = from;
+  std::vector<int> changed;
+  for (int m = 0; m < from.mesh().ndim(); ++m) {
+    const Placement p = from.placement(m);
+    if (p.is_replicate() || p == Shard(0)) continue;
+    whole = whole.with(m, Replicate());
+    changed.push_back(m);
+  }
+  std::vector<std::pair<Layout, int>> candidates = {{whole, 0}};
+  for (const int m : changed) {
+    const int new_cuts = from.placement(m).is_partial() ? 1 : 0;
+    candidates.emplace_back(whole.with(m, Shard(0)), new_cuts);
+    if (grouped[1] == 1) continue;
+    candidates.emplace_back(whole.with(m, Shard(1), from.shape()[1] / grouped[1]), new_cuts);
+  }
+  std::vector<Fix> fixes;
+  for (const auto& [to, new_cuts] : candidates) {
+    auto out = rows_of_groups(to, grouped);
+    if (to == from || !std::holds_alternative<Layout>(out)) continue;
+    const ReshardPlan moves = plan(from, to);
+    const int64_t bytes = moves.most_received() * size_of(dtype);
+    fixes.push_back({.in = {to},
+                     .out = {to},
+                     .each = {bytes},
+                     .received_bytes = bytes,
+                     .payload_elements = moves.payload(),
+                     .moved = 1,
+                     .new_cuts = new_cuts});
+  }
+  std::ranges::stable_sort(fixes, {}, &Fix::received_bytes);
+  return fixes;
+}
+
+// x where a rank has whole groups: as it is, moved, or refused, by the policy.
+DTensor with_whole_groups(const DTensor& x, const Shape& grouped, CallSite site) {
+  if (!x.mesh().defined()) return x;
+  const auto found = rows_of_groups(x.layout(), grouped);
+  const auto* mismatch = std::get_if<RuleMismatch>(&found);
+  if (mismatch == nullptr) return x;
+  const Rule rule{.op = "group_norm", .letters = {}, .names = {"x"}};
+  return ops::move_or_refuse(rule, x, *mismatch, group_fixes(x.layout(), grouped, x.dtype()), site);
+}
+
 }  // namespace
 
 DTensor layer_norm(const DTensor& x, const DTensor& w, const DTensor& b,
@@ -191,7 +253,8 @@ DTensor group_norm(const DTensor& x, const DTensor& w, const DTensor& b,
     of_channels.push_back(1);
   }
   const Shape grouped{x.size(0), options.groups, x.size(1) / options.groups * behind};
-  DTensor y = layer_norm(reshape(x, grouped, site), {.eps = options.eps}, site);
+  const DTensor placed = with_whole_groups(x, grouped, site);
+  DTensor y = layer_norm(reshape(placed, grouped, site), {.eps = options.eps}, site);
   y = reshape(y, x.shape(), site);
   if (w.defined()) y = mul(y, reshape(w, of_channels, site), site);
   if (b.defined()) y = add(y, reshape(b, of_channels, site), site);

@@ -9,6 +9,7 @@
 #include "dtensor/ops/samples/samples.h"
 
 namespace dtensor::ops {
+
 const std::vector<OpEntry>& all_ops() {
   static const std::vector<OpEntry> kAll = [] {
     std::vector<OpEntry> all;
@@ -23,12 +24,34 @@ const std::vector<OpEntry>& all_ops() {
   return kAll;
 }
 
-std::vector<Rule> rules_of(const OpEntry& entry) {
+namespace {
+
+std::vector<DTensor> sample_inputs(const OpEntry& entry) {
   std::vector<DTensor> inputs;
   for (const SampleOperand& operand : entry.operands) {
     inputs.emplace_back(sample_tensor(operand, inputs.size()));
     if (operand.below == 0 && operand.wants_grad) inputs.back().set_requires_grad(true);
   }
+  return inputs;
+}
+
+}  // namespace
+
+std::vector<Step> steps_of(const OpEntry& entry) {
+  const std::vector<DTensor> inputs = sample_inputs(entry);
+  std::vector<Step> steps;
+  RuleTap tap;
+  tap.ran = [&steps](const OpRun& run) {
+    steps.push_back({std::string(run.op), {}});
+    if (run.rule != nullptr) steps.back().rule = *run.rule;
+  };
+  const ScopedSlot<RuleTap> scope(std::move(tap));
+  static_cast<void>(entry.call(inputs));
+  return steps;
+}
+
+std::vector<Rule> rules_of(const OpEntry& entry) {
+  const std::vector<DTensor> inputs = sample_inputs(entry);
   std::vector<Rule> rules;
   const RuleTap tap{[&rules](Rule& rule) {
     const auto same = [&rule](const Rule& r) {

@@ -1,7 +1,10 @@
 #include "dtensor/ops/rules_table.h"
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "dtensor/ops/registry.h"
@@ -34,9 +37,43 @@ std::string communicating_text(const Rule& rule) {
   return text;
 }
 
-std::string row(const std::string& name, const Rule& rule) {
-  return "| `" + name + "` | `" + rule.letters + "` | " + listed(rule.uncut) + " | " +
-         linear_text(rule) + " | " + communicating_text(rule) + " |\n";
+std::string row(const std::string& name, const Step& step) {
+  if (!step.rule) return "| " + name + " | by shapes and levels | | | |\n";
+  const Rule& rule = *step.rule;
+  return "| " + name + " | `" + std::string(rule.letters.view()) + "` | " + listed(rule.uncut) +
+         " | " + linear_text(rule) + " | " + communicating_text(rule) + " |\n";
+}
+
+// What sample calls have besides the op that they are of, so that their values tell.
+constexpr std::pair<std::string_view, std::string_view> kOfSamples[] = {
+    {"isnan", "log"},
+    {"isfinite", "log"},
+    {"cast_to_integer", "scale"},
+    {"split", "add"},
+    {"unbind", "sub"}};
+
+// What an op runs, in order; the same thing twice running once.
+std::vector<Step> own_steps_of(const OpEntry& entry) {
+  std::vector<Step> own;
+  for (Step& step : steps_of(entry)) {
+    const std::pair<std::string_view, std::string_view> here{entry.name, step.op};
+    if (std::ranges::find(kOfSamples, here) != std::end(kOfSamples)) continue;
+    if (!own.empty() && row("", own.back()) == row("", step) && own.back().op == step.op) continue;
+    own.push_back(std::move(step));
+  }
+  return own;
+}
+
+// "`mse_loss` 1: `sub`" for an op made of others, else "`sum`".
+std::string lines_of(const OpEntry& entry) {
+  const std::vector<Step> steps = own_steps_of(entry);
+  const std::string name = "`" + entry.name + "`";
+  if (steps.size() == 1) return row(name, steps.front());
+  std::string text;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    text += row(name + " " + std::to_string(i + 1) + ": `" + steps[i].op + "`", steps[i]);
+  }
+  return text;
 }
 
 }  // namespace
@@ -47,11 +84,8 @@ std::string rules_table() {
       "|---|---|---|---|---|\n";
   std::set<std::string> seen;
   for (const OpEntry& entry : all_ops()) {
-    const std::vector<Rule> rules = rules_of(entry);
-    const std::string line = rules.empty()
-                                 ? "| `" + entry.name + "` | by shapes and levels | | | |\n"
-                                 : row(entry.name, rules.front());
-    if (seen.insert(line).second) text += line;
+    const std::string lines = lines_of(entry);
+    if (seen.insert(lines).second) text += lines;
   }
   return text;
 }

@@ -7,8 +7,9 @@
 
 namespace dtensor::ops {
 
-// A line per op and rule in letters, in the order of the registry; ops whose layouts are found by a
-// function of shapes and levels say so.
+// A line per op and rule in letters, in the order of the registry; of an op that is made of others
+// a line for each, in the order in which they run. Ops whose layouts are found by a function of
+// shapes and levels say so.
 std::string rules_table();
 
 }  // namespace dtensor::ops

@@ -16,11 +16,13 @@ struct Listed {
   PlacementSignature signature;
 };
 
-std::vector<Listed> all_signatures() {
+// Those of one op, or of all where `op` is empty. An op that is made of others has theirs.
+std::vector<Listed> signatures(const std::string& op) {
   std::vector<Listed> all;
   for (const ops::OpEntry& entry : ops::all_ops()) {
     for (const Rule& rule : ops::rules_of(entry)) {
       PlacementSignature signature = signature_of(rule);
+      if (!op.empty() && entry.name != op && signature.op != op) continue;
       const bool known = std::ranges::any_of(all, [&](const Listed& l) {
         return l.signature.op == signature.op && l.signature.rule == signature.rule;
       });
@@ -89,16 +91,13 @@ int rules_command(Arguments arguments, std::ostream& out, std::ostream& err) {
     out << ops::rules_table();
     return 0;
   }
-  std::vector<Listed> listed = all_signatures();
-  if (!op.empty()) {
+  const std::vector<Listed> listed = signatures(op);
+  if (listed.empty()) {
     std::string known;
-    for (const Listed& l : listed) {
+    for (const Listed& l : signatures("")) {
       if (known.find(" " + l.entry) == std::string::npos) known += " " + l.entry;
     }
-    std::erase_if(listed, [&](const Listed& l) { return l.entry != op && l.signature.op != op; });
-    if (listed.empty()) {
-      throw UsageError("no op \"" + op + "\" with a rule in index letters; there are" + known);
-    }
+    throw UsageError("no op \"" + op + "\" with a rule in index letters; there are" + known);
   }
   json ? print_json(listed, out) : print_text(listed, out);
   return 0;

@@ -15,7 +15,9 @@ using namespace testing;  // NOLINT(google-build-using-namespace)
 using ::testing::Each;
 using ::testing::FloatNear;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::Pointwise;
+using ::testing::StartsWith;
 
 const std::vector<float> kX = {1, 2, 4, 9, 0, -3, 5, 5, 2, 7};
 const std::vector<float> kW = {1, 2, 0.5F, -1, 3};
@@ -137,12 +139,33 @@ TEST(GroupNorm, IsALayerNormOfEachGroup) {
     EXPECT_THAT(whole(y),
                 near({u(-1.5) + 10, u(-0.5) + 10, 2 * u(0.5) + 20, 2 * u(1.5) + 20,
                       3 * u(-1.5) + 30, 3 * u(-0.5) + 30, 4 * u(0.5) + 40, 4 * u(1.5) + 40}));
-    EXPECT_NE(
-        placement_error([&] { group_norm(distribute(x, mesh, {Shard(2)}), w, b, {.groups = 2}); }),
-        "");
   });
   EXPECT_THROW(group_norm(DTensor(counted({1, 4})), DTensor(), DTensor(), {.groups = 3}),
                ArgumentError);
+}
+
+// The message names the op that was called, and what it shows helps.
+TEST(GroupNorm, RefusesWhatWouldCutAGroup) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"tp", 2}});
+    const Tensor x = counted({3, 4, 2});
+    const std::vector<float> want = whole(group_norm(DTensor(x), DTensor(), DTensor(), {}));
+    for (const Placement p : {Placement(Shard(1)), Placement(Shard(2)), Placement(Partial())}) {
+      const DTensor given = redistribute(distribute(x, mesh, {}), {p});
+      const auto call = [&](const DTensor& t) {
+        return group_norm(t, DTensor(), DTensor(), {.groups = 1});
+      };
+      const std::string message = placement_error([&] { call(given); });
+      EXPECT_THAT(message, StartsWith("group_norm: x f32[3,4,2] is " + to_string(p)));
+      EXPECT_THAT(message, HasSubstr("redistribute(x, {Replicate()})"));
+      EXPECT_THAT(message, Not(HasSubstr("sharded_dims")));
+      EXPECT_THAT(message, HasSubstr("redistribute(x, {Shard(0)})"));
+      EXPECT_EQ(whole(call(redistribute(given, {Replicate()}))), want);
+      EXPECT_EQ(whole(call(redistribute(given, {Shard(0)}))), want);
+      const PolicyScope automatic(RedistributePolicy::kAuto);
+      EXPECT_EQ(whole(call(given)), want);
+    }
+  });
 }
 
 }  // namespace

@@ -53,6 +53,21 @@ TEST(Rules, ListEveryOpOnceAndItsGradients) {
   EXPECT_GE(gradients, 1);
 }
 
+TEST(Rules, OfAnOpMadeOfOthersAreTheirsInOrder) {
+  const std::string all = run({"mse_loss"});
+  EXPECT_THAT(all, HasSubstr("sub  ab,ab->ab\n"));
+  EXPECT_THAT(all, HasSubstr("square  ab->ab\n"));
+  const std::string table = run({"--markdown"});
+  EXPECT_THAT(table, HasSubstr("| `mse_loss` 1: `sub` | `ab,ab->ab` |  | a + b |  |\n"
+                               "| `mse_loss` 2: `square` | `ab->ab` |  |  |  |\n"
+                               "| `mse_loss` 3: `"));
+  EXPECT_THAT(table, HasSubstr("| `einsum` 1: `sum` | `abc->ab` |  | a |  |\n"
+                               "| `einsum` 2: `einsum` | `ab,bac->cba` |  | a; b |  |\n"));
+  EXPECT_THAT(table, HasSubstr("| `group_norm` 1: `reshape` | by shapes and levels | | | |\n"
+                               "| `group_norm` 2: `layer_norm` | `ijh->ijh` | "));
+  EXPECT_THAT(table, HasSubstr("| `sum` | `abc->b` |"));  // one op: itself
+}
+
 TEST(Rules, OfAnUnknownOpNameTheKnownOnes) {
   std::ostringstream out;
   std::ostringstream err;
