@@ -32,20 +32,10 @@ struct Isa {
   }
 };
 
+// Of this process: the widest set that the machine has, and at most DTENSOR_SIMD (baseline, avx2 or
+// avx512), which is read once. ArgumentError where that is another text.
 enum class Level { kBaseline, kAvx2, kAvx512 };
-inline Level level() {
-#if defined(__x86_64__)
-  static const Level found = [] {
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    return avx2 && avx512 ? Level::kAvx512 : avx2 ? Level::kAvx2 : Level::kBaseline;
-  }();
-  return found;
-#else
-  return Level::kBaseline;
-#endif
-}
+Level level();
 
 #if defined(__x86_64__)
 template <class F>
