@@ -144,5 +144,60 @@ TEST(CrossEntropy, RefusesATargetThatIsNoClass) {
                ArgumentError);
 }
 
+// Sums of 2 over one token and of 90 over nine are a mean of 9.2, not of (2 + 10) / 2.
+struct Uneven {
+  Tensor logits;   // [2, 10, 2]: rows of a class's logit 0 and another's
+  Tensor targets;  // class 0; row 0 has one valid one, row 1 nine
+};
+Uneven uneven() {
+  const Tensor x = Tensor::zeros({2, 10, 2}, DType::kFloat64);
+  const Tensor y = Tensor::full({2, 10}, static_cast<double>(kIgnored), DType::kInt64);
+  const auto put = [&](int64_t row, int64_t at, double loss) {
+    x.data<double>()[(row * 10 + at) * 2 + 1] = std::log(std::expm1(loss));
+    y.data<int64_t>()[row * 10 + at] = 0;
+  };
+  put(0, 4, 2);
+  for (int64_t t = 0; t < 9; ++t) put(1, t, 10);
+  return {x, y};
+}
+
+TEST(CrossEntropy, OfUnequalCountsIsTheMeanOverAllAsTwoRanks) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"dp", 2}});
+    const Uneven u = uneven();
+    const DTensor x = leaf(u.logits, mesh, {Shard(0)});
+    const DTensor y = distribute(u.targets, mesh, {Shard(0)});
+    DTensor loss = cross_entropy(x, y, {.ignore_index = kIgnored});
+    EXPECT_NEAR(loss.item(), 9.2, 1e-12);
+    loss.backward();
+    DTensor alone(u.logits);
+    alone.set_requires_grad(true);
+    DTensor reference = cross_entropy(alone, DTensor(u.targets), {.ignore_index = kIgnored});
+    reference.backward();
+    EXPECT_EQ(full(x.grad()).to_vector<double>(), alone.grad().local_tensor().to_vector<double>());
+  });
+}
+
+TEST(CrossEntropy, OfUnequalCountsIsTheMeanOverAllAsTwoMicrobatches) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"dp", 2}});
+    const Uneven u = uneven();
+    // Each microbatch is cut by tokens over the ranks, who have other counts again.
+    DTensor w = leaf(Tensor::full({1}, 1.0, DType::kFloat64), mesh, {Replicate()});
+    double total = 0;
+    for (const int64_t row : {0, 1}) {
+      const DTensor x = distribute(u.logits.narrow(0, row, 1), mesh, {Shard(1)});
+      const DTensor y = distribute(u.targets.narrow(0, row, 1), mesh, {Shard(1)});
+      DTensor loss = cross_entropy(mul(x, w), y, {.ignore_index = kIgnored, .count = 10});
+      total += loss.item();
+      loss.backward({.defer = row == 0});
+    }
+    EXPECT_NEAR(total, 9.2, 1e-12);
+    // d/dw of log(1 + e^(w z)) at w = 1 is z (1 - e^-loss), e^z + 1 = e^loss.
+    const auto slope = [](double loss) { return std::log(std::expm1(loss)) * -std::expm1(-loss); };
+    EXPECT_NEAR(full(w.grad()).to_vector<double>()[0], (slope(2) + 9 * slope(10)) / 10, 1e-6);
+  });
+}
+
 }  // namespace
 }  // namespace dtensor

@@ -310,6 +310,61 @@ TEST(ParallelizeModule, SequenceParallelGathersAndReducesOncePerBlock) {
   });
 }
 
+// Tensor parallelism cuts between units of 12 rows, 3 and 2 of five; data parallelism then cuts
+// what is left by single rows.
+TEST(ParallelizeModule, FullyShardCutsWhatAStyleLeftByRows) {
+  run_ranks(4, [](comm::Comm& world) {
+    const DeviceMesh mesh(world, {{"dp", 2}, {"tp", 2}});
+    nn::Linear up(4, 60, {.out_unit = 12});
+    nn::init_normal(up, 5, 1.0);
+    const std::vector<float> whole = values(up.weight.value());
+    parallelize_module(up, mesh["tp"], {{"", Colwise{}}});
+    const bool first = (*mesh.coordinate())[1] == 0;
+    EXPECT_EQ(up.weight.value().local_tensor().size(0), first ? 36 : 24);
+    fsdp::fully_shard(up, mesh["dp"]);
+    const int64_t mine = first ? 18 : 12;
+    EXPECT_EQ(up.weight.value().local_tensor().size(0), mine);
+    const int64_t begin = (first ? 0 : 36) + (*mesh.coordinate())[0] * mine;
+    EXPECT_EQ(piece(up.weight.value()),
+              std::vector<float>(whole.begin() + begin * 4, whole.begin() + (begin + mine) * 4));
+  });
+}
+
+// x plus a table that is no parameter.
+class WithTable : public nn::Module {
+ public:
+  WithTable() : up(3, 4), table(add_buffer("table", DTensor(Tensor::arange(4)))) {
+    add_child("up", up);
+  }
+  std::string_view kind() const override { return "WithTable"; }
+  nn::Linear up;
+  DTensor& table;
+
+ protected:
+  DTensor forward(const nn::Inputs& in) override { return add(up(in[0]), table); }
+};
+
+TEST(ParallelizeModule, AndFullyShardReplicateBuffersOnTheRootMesh) {
+  run_ranks(4, [](comm::Comm& world) {
+    const DeviceMesh mesh(world, {{"dp", 2}, {"tp", 2}});
+    const DTensor x = replicate(DTensor(random({2, 3}, 1)), mesh);
+    const auto check = [&](WithTable& net) {
+      EXPECT_TRUE(net.table.mesh() == mesh);
+      EXPECT_TRUE(net.table.spec().is_replicated());
+      EXPECT_EQ(piece(net.table), (std::vector<float>{0, 1, 2, 3}));
+      EXPECT_EQ(values(net(x)), values(add(net.up(x), net.table)));
+    };
+    WithTable cut;
+    parallelize_module(cut, mesh["tp"], {{"up", Colwise{Replicate()}}});
+    check(cut);
+    WithTable sharded;
+    fsdp::fully_shard(sharded.up, mesh["dp"]);
+    EXPECT_FALSE(sharded.table.mesh().defined());  // of the parent
+    fsdp::fully_shard(sharded, mesh["dp"]);
+    check(sharded);
+  });
+}
+
 TEST(ParallelizeModule, SaysWhatItCannotDoBeforeItPlacesAnything) {
   run_ranks(2, [](comm::Comm& world) {
     const DeviceMesh mesh(world, {{"dp", 1}, {"tp", 2}});
