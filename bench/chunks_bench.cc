@@ -47,7 +47,7 @@ void make_attempt(const std::string& dir, const std::string& id, int ranks, int 
     for (int t = 0; t < tensors; ++t) {
       const std::string name = "model.layers." + std::to_string(t) + ".weight";
       items.push_back({name, DType::kUInt8, {1}, nullptr});
-      record.tensors.push_back({name, DType::kUInt8, {ranks}, {{0, name, {{r}, {1}}}}, {}});
+      record.tensors.push_back({name, DType::kUInt8, {ranks}, {{0, name, {{r}, {1}}}}});
     }
     const std::string bytes =
         safetensors::header(safetensors::entries_of(items)) + std::string(items.size(), 'x');

@@ -14,23 +14,11 @@
 #include "dtensor/checkpoint/file_io.h"
 #include "dtensor/checkpoint/manifest.h"
 #include "dtensor/checkpoint/record.h"
+#include "dtensor/checkpoint/replica_check.h"
 #include "dtensor/placement/tiling.h"
 
 namespace dtensor::checkpoint {
 namespace {
-
-// {0, 1, 2, 5} -> "0-2, 5"
-std::string ranges(const std::vector<int>& numbers) {
-  std::string text;
-  for (size_t i = 0; i < numbers.size();) {
-    size_t last = i;
-    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    text += (text.empty() ? "" : ", ") + std::to_string(numbers[i]);
-    if (last > i) text += "-" + std::to_string(numbers[last]);
-    i = last + 1;
-  }
-  return text;
-}
 
 class Examiner {
  public:
@@ -47,6 +35,12 @@ class Examiner {
     if (out_.problems.empty()) check_values_of_all();
     // Without a record what it covered is missing as well: saying so for every tensor helps nobody.
     if (out_.problems.empty()) check_tilings();
+    if (out_.problems.empty()) {
+      for (DifferingReplicas& d : replicas_.differing()) {
+        contents().differing.push_back(
+            {.what = "replicas", .tensor = std::move(d.tensor), .text = std::move(d.text)});
+      }
+    }
     return std::move(out_);
   }
 
@@ -119,7 +113,7 @@ class Examiner {
       add({.what = "missing",
            .file = record_name(missing.front()),
            .text = fmt::format("no record of rank{} {} of {}", missing.size() > 1 ? "s" : "",
-                               ranges(missing), contents().world)});
+                               rank_ranges(missing), contents().world)});
     }
   }
 
@@ -200,6 +194,7 @@ class Examiner {
       stored.chunks.push_back({first_file + c.file, std::move(c.key), c.box, -1});
     }
     if (tensor.same_on_all) same_on_all_[tensor.name][rank] = *tensor.same_on_all;
+    replicas_.add(tensor, rank);
   }
 
   template <class T>
@@ -277,6 +272,7 @@ class Examiner {
   std::vector<std::map<std::string, StoredTensor>::iterator> order_;  // of contents().tensors
   std::map<std::string_view, int> first_rank_;  // names are those of contents().tensors
   std::map<std::string, std::map<int, uint32_t>> same_on_all_;
+  ReplicaCheck replicas_;
 };
 
 }  // namespace

@@ -35,6 +35,15 @@ struct StoredTensor {
   std::vector<StoredChunk> chunks;
 };
 
+struct Problem {
+  // "record", "missing", "id", "size", "tiling", "mismatch", "header", "crc", "replicas"
+  std::string what = {};
+  std::string file = {};    // its name in the attempt; may be empty
+  std::string tensor = {};  // may be empty
+  int64_t block = -1;       // of a wrong CRC
+  std::string text = {};    // for people
+};
+
 struct Contents {
   Attempt attempt;
   int world = 0;  // 0 where no record could be read
@@ -43,15 +52,7 @@ struct Contents {
   std::map<std::string, std::string> aliases;
   std::map<std::string, int64_t> numbers;
   std::map<std::string, std::string> texts;
-};
-
-struct Problem {
-  std::string what =
-      {};  // "record", "missing", "id", "size", "tiling", "mismatch", "header", "crc"
-  std::string file = {};    // its name in the attempt; may be empty
-  std::string tensor = {};  // may be empty
-  int64_t block = -1;       // of a wrong CRC
-  std::string text = {};    // for people
+  std::vector<Problem> differing;  // replicas that were not equal; it is complete all the same
 };
 
 struct Examined {

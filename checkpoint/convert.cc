@@ -110,7 +110,7 @@ Attempt write_attempt(const Contents& from, const std::string& run_dir, int64_t 
       const StoredTensor& t = from.tensors.at(name);
       const auto box = box_to_write(name, t.dtype, layout_of(t.shape), rank);
       if (!box) continue;
-      record.tensors.push_back({name, t.dtype, t.shape, {}, {}});
+      record.tensors.push_back({name, t.dtype, t.shape, {}});
       if (box->empty()) continue;
       const std::string key = chunk_key(name, 0);
       record.tensors.back().chunks.push_back({0, key, *box});

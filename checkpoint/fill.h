@@ -44,11 +44,11 @@ struct FillResult {
   int64_t bytes_read = 0;
 };
 
-// Every block of a file that has needed bytes is read once, and compared with its CRC; where a whole
-// block goes to one place it is read straight into it.
-// CheckpointError for a block that is damaged or cannot be read; it names the tensor and the
-// targets that had been written by then, also by that block. Versions of the tensors' storages count it as a write.
-// A local tensor that is strided takes a copy of it while it is filled.
+// Every block of a file that has needed bytes is read once, and compared with its CRC; where a
+// whole block goes to one place it is read straight into it. CheckpointError for a block that is
+// damaged or cannot be read; it names the tensor and the targets that had been written by then,
+// also by that block. Versions of the tensors' storages count it as a write. A local tensor that is
+// strided takes a copy of it while it is filled.
 FillResult fill(std::span<const FillSource> sources, std::span<const FillTarget> targets,
                 std::vector<FillPiece> pieces, const FillOptions& options = {});
 

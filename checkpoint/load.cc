@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dtensor/base/error.h"
+#include "dtensor/base/logging.h"
 #include "dtensor/checkpoint/choose.h"
 #include "dtensor/checkpoint/contents.h"
 #include "dtensor/checkpoint/fill.h"
@@ -85,11 +86,19 @@ class Loader {
 
   void set_numbers() { restore(state_, contents_.numbers, contents_.texts); }
 
+  // Once, not by every rank.
+  void warn() const {
+    for (const Problem& p : contents_.differing) {
+      log(LogLevel::kWarn, fmt::format("checkpoint: {}: {}", contents_.attempt.name, p.text));
+    }
+  }
+
   void report() const {
     if (options_.report == nullptr) return;
     options_.report->step = contents_.attempt.step;
     options_.report->attempt = contents_.attempt.name;
     options_.report->left_alone = left_alone_;
+    for (const Problem& p : contents_.differing) options_.report->differing.push_back(p.text);
     options_.report->bytes_read = bytes_read_;
   }
 
@@ -229,6 +238,7 @@ std::optional<int64_t> load(const std::string& run_dir, const State& state,
         e.what() + world.told_by_first(world.rank() == 0 ? advice(run_dir, *choice.attempt) : ""));
   }
   loader.set_numbers();
+  if (world.rank() == 0) loader.warn();
   loader.report();
   return choice.attempt->step;
 }

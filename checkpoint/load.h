@@ -31,8 +31,11 @@ struct LoadReport {
   int64_t step = 0;
   std::string attempt = {};                   // "step-20.20260301T101500Z-1f2e3d4c-g0-s3"
   std::vector<std::string> passed_over = {};  // newer attempts with the reason; on rank 0 only
-  std::vector<std::string> left_alone = {};   // the state's tensors that were not asked for
-  int64_t bytes_read = 0;                     // of data files
+  // Tensors whose replicas were not equal when they were saved, with the ranks. Looked at where the
+  // save compared them (SaveOptions::replicas).
+  std::vector<std::string> differing = {};
+  std::vector<std::string> left_alone = {};  // the state's tensors that were not asked for
+  int64_t bytes_read = 0;                    // of data files
 };
 
 struct LoadOptions {

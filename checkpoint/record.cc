@@ -85,6 +85,15 @@ void write_tensor(Writer& w, const RecordTensor& tensor) {
     w.plain(R"(,"same_on_all":)");
     w.text(hex_of({{*tensor.same_on_all}}));
   }
+  if (tensor.replica) {
+    w.plain(R"(,"replica":{"offset":)");
+    w.list(tensor.replica->box.offset);
+    w.plain(R"(,"size":)");
+    w.list(tensor.replica->box.size);
+    w.plain(R"(,"crc32c":)");
+    w.text(hex_of({{tensor.replica->crc32c}}));
+    w.plain("}");
+  }
   w.plain("}");
 }
 

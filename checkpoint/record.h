@@ -28,6 +28,12 @@ struct RecordChunk {
   Box box;          // of the whole tensor
 };
 
+// What a rank has of a tensor where others hold the same part.
+struct RecordReplica {
+  Box box;
+  uint32_t crc32c = 0;  // of the values, row-major
+};
+
 struct RecordTensor {
   std::string name;
   DType dtype = DType::kFloat32;
@@ -36,6 +42,7 @@ struct RecordTensor {
   // CRC32C of the whole value, of a tensor that every rank holds without a mesh: all ranks list
   // it, and must agree.
   std::optional<uint32_t> same_on_all = {};
+  std::optional<RecordReplica> replica = {};  // where the save compares replicas
 };
 
 struct Record {

@@ -151,15 +151,16 @@ class RecordParser {
   }
 
   RecordTensor read_tensor() {
-    static constexpr std::array<std::string_view, 5> kFields = {"name", "dtype", "shape", "chunks",
-                                                                "same_on_all"};
+    static constexpr std::array<std::string_view, 6> kFields = {"name",   "dtype",       "shape",
+                                                                "chunks", "same_on_all", "replica"};
     RecordTensor tensor;
     JsonFields fields(json_, "a tensor", kFields);
     for (int f = fields.next(); f >= 0; f = fields.next()) {
       if (f == 0) tensor.name = json_.text("name");
       if (f == 1) tensor.dtype = read_dtype();
       if (f == 2) tensor.shape = read_shape("shape");
-      if (f == 4) tensor.same_on_all = read_crc();
+      if (f == 4) tensor.same_on_all = read_crc("same_on_all");
+      if (f == 5) tensor.replica = read_replica();
       if (f != 3) continue;
       json_.enter_array("chunks");
       while (json_.next_item()) tensor.chunks.push_back(read_chunk());
@@ -181,10 +182,23 @@ class RecordParser {
     json_.fail(fmt::format("the dtype \"{}\" is not known", name));
   }
 
-  uint32_t read_crc() {
+  RecordReplica read_replica() {
+    static constexpr std::array<std::string_view, 3> kFields = {"offset", "size", "crc32c"};
+    RecordReplica replica;
+    JsonFields fields(json_, "a replica", kFields);
+    for (int f = fields.next(); f >= 0; f = fields.next()) {
+      if (f == 0) replica.box.offset = read_shape("offset");
+      if (f == 1) replica.box.size = read_shape("size");
+      if (f == 2) replica.crc32c = read_crc("crc32c");
+    }
+    fields.require(kFields.size());
+    return replica;
+  }
+
+  uint32_t read_crc(std::string_view what) {
     std::vector<uint32_t> crcs;
-    if (!read_hex(json_.text("same_on_all"), crcs) || crcs.size() != 1) {
-      json_.fail("same_on_all is no CRC");
+    if (!read_hex(json_.text(what), crcs) || crcs.size() != 1) {
+      json_.fail(fmt::format("{} is no CRC", what));
     }
     return crcs[0];
   }
@@ -199,6 +213,7 @@ class RecordParser {
     for (const RecordTensor& t : record_.tensors) {
       names.push_back(t.name);
       for (const RecordChunk& c : t.chunks) check_chunk(t, c);
+      if (t.replica) check_inside(t, t.replica->box, "the replica");
     }
     std::ranges::sort(names);
     const auto twice = std::ranges::adjacent_find(names);
@@ -210,13 +225,17 @@ class RecordParser {
       json_.fail(fmt::format("file {} of a chunk of \"{}\" is not one of the files", chunk.file,
                              tensor.name));
     }
+    check_inside(tensor, chunk.box, "a chunk");
+  }
+
+  void check_inside(const RecordTensor& tensor, const Box& box, std::string_view what) const {
     const Shape& shape = tensor.shape;
-    bool inside = chunk.box.offset.ndim() == shape.ndim() && chunk.box.size.ndim() == shape.ndim();
+    bool inside = box.offset.ndim() == shape.ndim() && box.size.ndim() == shape.ndim();
     for (int d = 0; inside && d < shape.ndim(); ++d) {
-      inside = chunk.box.size[d] <= shape[d] && chunk.box.offset[d] <= shape[d] - chunk.box.size[d];
+      inside = box.size[d] <= shape[d] && box.offset[d] <= shape[d] - box.size[d];
     }
     if (inside) return;
-    json_.fail(fmt::format("a chunk of \"{}\" lies outside the tensor's shape {}", tensor.name,
+    json_.fail(fmt::format("{} of \"{}\" lies outside the tensor's shape {}", what, tensor.name,
                            to_string(shape)));
   }
 

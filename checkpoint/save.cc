@@ -68,7 +68,8 @@ std::shared_ptr<Job> planned(const std::string& run_dir, int64_t step, const Sta
   job->options = options;
   job->system = current_file_system();
   job->known = Context::current().slot<Known>().attempts;
-  job->plan = plan_save(named, std::move(about), {.file_bytes = options.file_bytes});
+  job->plan = plan_save(named, std::move(about),
+                        {.file_bytes = options.file_bytes, .replicas = options.replicas});
   return job;
 }
 

@@ -25,6 +25,9 @@ struct SaveOptions {
   Retention retention = {};  // after its part is written, rank 0 removes what it does not keep
   Manifest manifest = Manifest::kNone;
   WhenBusy when_busy = WhenBusy::kWait;
+  // kCompared finds tensors that a program has let drift apart: load() and "dtensor checkpoint
+  // verify" name them with the ranks. The checkpoint is complete all the same.
+  Replicas replicas = Replicas::kTrusted;
 };
 
 // Writes an attempt, step-<step>.<id>, into `run_dir`, which is made where it is not there. Every

@@ -12,6 +12,7 @@
 #include "dtensor/checkpoint/crc32c.h"
 #include "dtensor/checkpoint/ownership.h"
 #include "dtensor/checkpoint/safetensors.h"
+#include "dtensor/placement/holders.h"
 #include "dtensor/placement/layout.h"
 
 namespace dtensor::checkpoint {
@@ -25,7 +26,7 @@ struct Chunk {
 
 class Planner {
  public:
-  Planner(Record about, const PlanLimits& limits) : limits_(limits) {
+  Planner(Record about, const PlanOptions& options) : options_(options) {
     plan_.record = std::move(about);
   }
 
@@ -36,6 +37,7 @@ class Planner {
       } else if (const auto box = box_to_write(t.name, t.value.dtype(), t.value.layout(), rank())) {
         add(t, t.value.layout().box_of(rank()), *box);
       }
+      if (options_.replicas == Replicas::kCompared) add_replica(t);
     }
     end_file();
     plan_.record.aliases = state.aliases;
@@ -59,27 +61,21 @@ class Planner {
       whole.files.push_back({file.name, bytes, std::vector<uint32_t>(static_cast<size_t>(blocks))});
     }
     const int64_t size = std::ssize(to_text(whole));
-    if (size <= limits_.record_bytes) return;
+    if (size <= options_.record_bytes) return;
     throw ArgumentError(fmt::format(
         "checkpoint: the record of rank {} would have {} bytes, more than the {} that are read of "
         "one: {} tensors and {} documents; save over more ranks, or keep large documents elsewhere",
-        rank(), size, limits_.record_bytes, whole.tensors.size(), whole.texts.size()));
+        rank(), size, options_.record_bytes, whole.tensors.size(), whole.texts.size()));
   }
 
   void add(const NamedTensor& t, const Box& have, const Box& box) {
     RecordTensor& entry = plan_.record.tensors.emplace_back(
-        RecordTensor{t.name, t.value.dtype(), t.value.shape(), {}, {}});
+        RecordTensor{t.name, t.value.dtype(), t.value.shape(), {}});
     if (box.empty()) return;
-    const Tensor& local = t.value.local_tensor();
-    if (local.shape() != have.size) {
-      throw ArgumentError(
-          fmt::format("checkpoint: tensor \"{}\" {} is {}: rank {} has to hold {}, and holds {}",
-                      t.name, to_string(t.value.shape()), to_string(t.value.spec()), rank(),
-                      to_string(have.size), to_string(local.shape())));
-    }
+    const Tensor& local = local_of(t, have);
     const int64_t rows = box.size.ndim() == 0 ? 1 : box.size[0];
     const int64_t row_bytes = box.numel() / rows * size_of(local.dtype());
-    const int64_t rows_at_once = std::clamp<int64_t>(limits_.file_bytes / row_bytes, 1, rows);
+    const int64_t rows_at_once = std::clamp<int64_t>(options_.file_bytes / row_bytes, 1, rows);
     for (int64_t begin = 0; begin < rows; begin += rows_at_once) {
       Box part = box;
       Tensor view = local;
@@ -94,9 +90,37 @@ class Planner {
     }
   }
 
+  const Tensor& local_of(const NamedTensor& t, const Box& have) const {
+    const Tensor& local = t.value.local_tensor();
+    if (local.shape() == have.size) return local;
+    throw ArgumentError(
+        fmt::format("checkpoint: tensor \"{}\" {} is {}: rank {} has to hold {}, and holds {}",
+                    t.name, to_string(t.value.shape()), to_string(t.value.spec()), rank(),
+                    to_string(have.size), to_string(local.shape())));
+  }
+
+  // Of a part that other ranks hold as well; also where one of those writes it.
+  void add_replica(const NamedTensor& t) {
+    if (!t.value.mesh().defined() || !t.value.has_local()) return;
+    const Layout& layout = t.value.layout();
+    const Box box = layout.box_of(rank());
+    if (box.empty() || replicas(layout, rank()).size() < 2) return;
+    auto& tensors = plan_.record.tensors;
+    if (tensors.empty() || tensors.back().name != t.name) {
+      tensors.push_back({t.name, t.value.dtype(), t.value.shape(), {}});
+    }
+    tensors.back().replica = {box, crc_of(local_of(t, box))};
+  }
+
+  static uint32_t crc_of(const Tensor& local) {
+    const Tensor whole = local.contiguous();
+    return crc32c(
+        {static_cast<const std::byte*>(whole.raw()), static_cast<size_t>(whole.size_bytes())});
+  }
+
   void add_chunk(RecordTensor& entry, const Box& box, const Tensor& view) {
     const bool full =
-        bytes_ + view.size_bytes() > limits_.file_bytes || std::ssize(chunks_) >= limits_.chunks;
+        bytes_ + view.size_bytes() > options_.file_bytes || std::ssize(chunks_) >= options_.chunks;
     if (!chunks_.empty() && full) end_file();
     const std::string key = chunk_key(entry.name, static_cast<int>(entry.chunks.size()));
     entry.chunks.push_back({static_cast<int>(plan_.files.size()), key, box});
@@ -112,13 +136,10 @@ class Planner {
     if (const auto box = box_to_write(t.name, t.value.dtype(), layout, rank())) {
       add(t, layout.box_of(rank()), *box);
     } else {
-      plan_.record.tensors.push_back({t.name, t.value.dtype(), t.value.shape(), {}, {}});
+      plan_.record.tensors.push_back({t.name, t.value.dtype(), t.value.shape(), {}});
     }
     if (plan_.record.world == 1) return;
-    const Tensor whole = t.value.local_tensor().contiguous();
-    const std::span bytes(static_cast<const std::byte*>(whole.raw()),
-                          static_cast<size_t>(whole.size_bytes()));
-    plan_.record.tensors.back().same_on_all = crc32c(bytes);
+    plan_.record.tensors.back().same_on_all = crc_of(t.value.local_tensor());
   }
 
   void end_file() {
@@ -137,7 +158,7 @@ class Planner {
     bytes_ = 0;
   }
 
-  PlanLimits limits_;
+  PlanOptions options_;
   SavePlan plan_;
   std::vector<Chunk> chunks_;  // of the file that is not ended yet
   int64_t bytes_ = 0;          // of their data
@@ -153,8 +174,8 @@ int64_t SavePlan::data_bytes() const {
   return bytes;
 }
 
-SavePlan plan_save(const NamedState& state, Record about, const PlanLimits& limits) {
-  return Planner(std::move(about), limits).run(state);
+SavePlan plan_save(const NamedState& state, Record about, const PlanOptions& options) {
+  return Planner(std::move(about), options).run(state);
 }
 
 }  // namespace dtensor::checkpoint

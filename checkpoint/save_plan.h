@@ -25,17 +25,18 @@ struct SavePlan {
   int64_t data_bytes() const;
 };
 
-struct PlanLimits {
+struct PlanOptions {
   // A file ends before the chunk that would make its data longer. A larger chunk is cut along dim
   // 0; one row that is still larger makes a file of its own.
   int64_t file_bytes = 0;  // positive
   // Keeps the header far below what readers take.
   int64_t chunks = 200'000;
   int64_t record_bytes = kMaxRecordBytes;  // what readers take
+  Replicas replicas = Replicas::kTrusted;
 };
 
 // `about` has id, step, rank and world. PlacementError for a Partial tensor, ArgumentError for a
 // name that is not UTF-8, and for a record or a header that would be too large to be read.
-SavePlan plan_save(const NamedState& state, Record about, const PlanLimits& limits);
+SavePlan plan_save(const NamedState& state, Record about, const PlanOptions& options);
 
 }  // namespace dtensor::checkpoint

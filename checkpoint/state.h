@@ -55,6 +55,11 @@ struct JsonRef {
   std::map<std::string, std::string>* documents = nullptr;
 };
 
+// Are the values of ranks that hold the same part of a tensor on a mesh taken to be equal, as its
+// placement says, or is a CRC of each put into the records, so that whoever reads them sees which
+// ranks differ? The CRC reads all that such a rank holds once more; no message is sent.
+enum class Replicas : uint8_t { kTrusted, kCompared };
+
 // Any of them may be left out. Buffers of the model are not part of it: they are computed.
 struct State {
   ModelRef model = {};

@@ -39,13 +39,14 @@ std::string file_name(const std::string& path) {
 struct Verdict {
   const checkpoint::Attempt* attempt = nullptr;
   int world = 0;
-  std::vector<Problem> problems;     // why it is not complete, and damaged data
-  std::vector<Problem> made_up_for;  // damaged records that the manifest has whole
+  std::vector<Problem> problems;  // why it is not complete, and damaged data
+  // Of a complete one: damaged records that the manifest has whole, replicas that were not equal.
+  std::vector<Problem> besides;
   std::vector<const Examined*> newer_incomplete;
 
   std::vector<Problem> all() const {
     std::vector<Problem> both = problems;
-    both.insert(both.end(), made_up_for.begin(), made_up_for.end());
+    both.insert(both.end(), besides.begin(), besides.end());
     return both;
   }
 };
@@ -89,12 +90,15 @@ void print(const Verdict& v, const Request& request, std::ostream& out) {
   out << json.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
 }
 
-// A complete attempt's records in their own files.
-void add_record_problems(const checkpoint::Attempt& attempt, Verdict& verdict) {
-  for (Problem& p : checkpoint::examine(attempt, checkpoint::Records::kOwnFiles).problems) {
+// Of a complete attempt: its records in their own files, and what they say of replicas.
+void add_record_problems(const Contents& contents, Verdict& verdict) {
+  for (Problem& p :
+       checkpoint::examine(contents.attempt, checkpoint::Records::kOwnFiles).problems) {
     p.text += "; the manifest has it whole";
-    verdict.made_up_for.push_back(std::move(p));
+    verdict.besides.push_back(std::move(p));
   }
+  verdict.besides.insert(verdict.besides.end(), contents.differing.begin(),
+                         contents.differing.end());
 }
 
 void add_data_problems(const Contents& contents, const Request& request, Verdict& verdict,
@@ -136,7 +140,7 @@ int verify(const Request& request, std::ostream& out, std::ostream& err) {
     verdict.attempt = &examined->contents.attempt;
     verdict.world = examined->contents.world;
     verdict.problems = examined->problems;
-    if (examined->is_complete()) add_record_problems(*attempt, verdict);
+    if (examined->is_complete()) add_record_problems(examined->contents, verdict);
     if (examined->is_complete()) add_data_problems(examined->contents, request, verdict, err);
   } else if (!opens_as_foreign(request.path, verdict)) {
     found = checkpoint::find_complete(request.path);
@@ -144,7 +148,7 @@ int verify(const Request& request, std::ostream& out, std::ostream& err) {
     if (found.complete) {
       verdict.attempt = &found.complete->attempt;
       verdict.world = found.complete->world;
-      add_record_problems(*verdict.attempt, verdict);
+      add_record_problems(*found.complete, verdict);
       add_data_problems(*found.complete, request, verdict, err);
     } else {
       verdict.problems.push_back(

@@ -41,7 +41,7 @@ Attempt make_attempt(const std::string& run) {
       const std::string name = "layers." + std::to_string(t) + ".weight";
       items.push_back({name, DType::kUInt8, {kRows, 2}, nullptr});
       const Box box{{r * kRows, 0}, {kRows, 2}};
-      record.tensors.push_back({name, DType::kUInt8, {kRanks * kRows, 2}, {{0, name, box}}, {}});
+      record.tensors.push_back({name, DType::kUInt8, {kRanks * kRows, 2}, {{0, name, box}}});
     }
     const std::string bytes = safetensors::header(safetensors::entries_of(items)) +
                               std::string(items.size() * kRows * 2, 'x');

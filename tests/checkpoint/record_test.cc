@@ -61,9 +61,9 @@ Record example() {
   r.rank = 3;
   r.world = 4;
   r.files = {{"rank-00003.safetensors", 1048577, {1, 0xffffffff}}};
-  r.tensors = {{"w\"é", DType::kBFloat16, {16, 4}, {{0, "w", {{12, 0}, {4, 4}}}}, {}},
+  r.tensors = {{"w\"é", DType::kBFloat16, {16, 4}, {{0, "w", {{12, 0}, {4, 4}}}}},
                {"b", DType::kInt64, {}, {{0, "b", {{}, {}}}}, 0x12U},
-               {"none", DType::kFloat32, {0, 3}, {}, {}}};
+               {"none", DType::kFloat32, {0, 3}, {}, {}, RecordReplica{{{0, 1}, {0, 2}}, 0xfe}}};
   r.aliases = {{"head", "w"}};
   r.numbers = {{"optimizer.steps", -1}};
   return r;
@@ -88,6 +88,10 @@ TEST(Record, ComesBackFromItsText) {
   EXPECT_EQ(got.tensors[1].same_on_all, 0x12U);
   EXPECT_EQ(got.tensors[1].shape.ndim(), 0);
   EXPECT_TRUE(got.tensors[2].chunks.empty());
+  EXPECT_FALSE(got.tensors[1].replica.has_value());
+  ASSERT_TRUE(got.tensors[2].replica.has_value());
+  EXPECT_EQ(got.tensors[2].replica->box, (Box{{0, 1}, {0, 2}}));
+  EXPECT_EQ(got.tensors[2].replica->crc32c, 0xfeU);
   EXPECT_EQ(got.aliases, want.aliases);
   EXPECT_EQ(got.numbers, want.numbers);
 }
@@ -159,6 +163,9 @@ INSTANTIATE_TEST_SUITE_P(
         Nonsense{"FileIndex", R"("file":0)", R"("file":1)", "not one of the files"},
         Nonsense{"Rank", R"("rank":3)", R"("rank":4)", "rank 4 of a world of 4"},
         Nonsense{"NoId", R"("id":)", R"("di":)", "has no id"},
+        Nonsense{"ReplicaOutside", R"("offset":[0,1])", R"("offset":[0,2])", "the replica of"},
+        Nonsense{"ReplicaNoCrc", R"("000000fe")", R"("fe")", "crc32c is no CRC"},
+        Nonsense{"ReplicaNoSize", R"("size":[0,2])", R"("sise":[0,2])", "a replica has no size"},
         Nonsense{"NameTwice", R"("name":"none")", R"("name":"b")", "second of its name"},
         Nonsense{"KeyTwice", R"("step":20)", R"("step":20,"st\u0065p":21)", "stands twice"}),
     [](const auto& info) { return info.param.name; });

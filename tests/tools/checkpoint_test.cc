@@ -67,6 +67,25 @@ class CheckpointCommand : public ::testing::Test {
   checkpoint::Attempt twenty_;
 };
 
+TEST_F(CheckpointCommand, VerifyNamesReplicasThatDiffer) {
+  testing::run_ranks(3, [&](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"x", 3}});
+    testing::Bag bag;
+    const Tensor mine = Tensor::full({4}, comm.rank() == 1 ? 5 : 4);
+    bag.add("w", DTensor(mine, Layout(mesh.layout(), {4}, {Replicate()}), mesh));
+    checkpoint::save(dir_ / "drifted", 1, {.model = bag},
+                     {.replicas = checkpoint::Replicas::kCompared});
+  });
+  const Result r = run({"verify", dir_ / "drifted", "--json"});
+  EXPECT_EQ(r.status, 1);
+  const json got = json::parse(r.out);
+  EXPECT_EQ(got["complete"], true);  // it can be loaded
+  ASSERT_EQ(got["problems"].size(), 1U);
+  EXPECT_EQ(got["problems"][0]["what"], "replicas");
+  EXPECT_EQ(got["problems"][0]["tensor"], "w");
+  EXPECT_THAT(got["problems"][0]["text"].get<std::string>(), HasSubstr("ranks 0, 2; rank 1"));
+}
+
 TEST_F(CheckpointCommand, LsListsTensorsAndChunks) {
   const json want = json::parse(R"([{"name":"w","dtype":"F32","shape":[5,3],"chunks":[
       {"file":"rank-00000.safetensors","offset":[0,0],"size":[3,3]},
