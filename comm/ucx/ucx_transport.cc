@@ -102,10 +102,10 @@ class UcxTransport : public Transport {
     internal_check(bytes >= 1 && bytes <= max_message_bytes_, "a message has a legal size");
   }
 
-  // UCX has one tag of 64 bits and tells nothing of the sender. Tags are hashes already; two that
-  // meet by chance are as unlikely as before.
+  // UCX has one tag of 64 bits and tells nothing of the sender. Those of one sender stay apart; two
+  // of two senders meet only where they differ by the difference of two hashes.
   static uint64_t tag_from(int src, uint64_t tag) {
-    return internal::mix(tag, static_cast<uint64_t>(src));
+    return internal::mix(internal::mix(0, static_cast<uint64_t>(src)), tag);
   }
 
   std::unique_ptr<Transfer> wrap(Operation* op, int peer) {
