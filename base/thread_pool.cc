@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dtensor/base/error.h"
+#include "dtensor/base/patience.h"
 
 namespace dtensor {
 
@@ -17,21 +18,12 @@ namespace {
 
 // Loops of a few microseconds follow each other closely: to sleep between them would take longer
 // than they do. About 20 us, then who waits sleeps.
-constexpr int kSpins = 1000;
-
-void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#else
-  std::this_thread::yield();
-#endif
-}
+constexpr int64_t kSpins = 1000;
 
 template <class F>
 bool spin_until(const F& holds) {
-  for (int i = 0; i < kSpins; ++i) {
+  for (Patience patience(kSpins); patience.spins(); patience.pause()) {
     if (holds()) return true;
-    pause();
   }
   return false;
 }

@@ -9,10 +9,10 @@
 #include <functional>
 #include <utility>
 
+#include "dtensor/base/patience.h"
 #include "dtensor/comm/nccl/enqueue.h"
 #include "dtensor/comm/nccl/reaper.h"
 #include "dtensor/comm/nccl/status.h"
-#include "dtensor/comm/patience.h"
 
 namespace dtensor::comm::nccl {
 namespace {
@@ -22,6 +22,9 @@ static_assert(kIdentityBytes == NCCL_UNIQUE_ID_BYTES);
 // How long who gives up waits for NCCL to let go of the memory.
 constexpr std::chrono::seconds kAbort{5};
 constexpr std::chrono::seconds kFinish{10};
+
+// A look asks the device: a microsecond or two.
+constexpr int64_t kSpins = 20;
 
 class NcclGroup;
 
@@ -37,7 +40,7 @@ class NcclTransfer : public Transfer {
 
   bool ready() override { return done_; }
   void wait(Deadline deadline) override {
-    Patience patience;
+    Patience patience(kSpins);
     while (!done_) {
       if (interrupted_.exchange(false)) {
         throw TransportError(TransportError::Kind::kInterrupted, -1, "interrupted");
@@ -50,7 +53,7 @@ class NcclTransfer : public Transfer {
       if (!done_ && patience.time_to_look() && deadline.expired()) {
         throw TransportError(TransportError::Kind::kTimeout, -1, "not done in time");
       }
-      if (!done_) patience.pause(false);
+      if (!done_) patience.pause();
     }
   }
   void interrupt() noexcept override { interrupted_.store(true); }

@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "dtensor/base/patience.h"
 #include "dtensor/comm/algorithms/frame.h"
 #include "dtensor/comm/hash.h"
 #include "dtensor/comm/shm/copy.h"
@@ -20,33 +21,33 @@ uint64_t digest_of(const Call& call, uint64_t comm) {
   return internal::mix(h, call.key.hash());
 }
 
-Pause::Cores cores_for(int ranks) {
-  return static_cast<int>(std::thread::hardware_concurrency()) >= ranks ? Pause::Cores::kEnough
-                                                                        : Pause::Cores::kShared;
+// Some microseconds where every rank has a core.
+int64_t spins_for(int ranks) {
+  return static_cast<int>(std::thread::hardware_concurrency()) >= ranks ? 300 : 0;
 }
 
 // A wait in shared memory as the Watch sees it.
 template <class F>
 class Stuck : public Transfer {
  public:
-  Stuck(F& f, Pause& pause) : f_(f), pause_(pause) {}
+  Stuck(F& f, Patience& patience) : f_(f), patience_(patience) {}
   bool ready() override { return done_ = done_ || f_(); }
   void wait(Deadline deadline) override {
-    for (int looks = 1; !ready(); ++looks) {
+    while (!ready()) {
       if (interrupted_.load(std::memory_order_acquire)) {
         throw TransportError(TransportError::Kind::kInterrupted, -1, "interrupted");
       }
-      if (looks % 1024 == 0 && deadline.expired()) {
+      if (patience_.time_to_look() && deadline.expired()) {
         throw TransportError(TransportError::Kind::kTimeout, -1, "nothing came");
       }
-      pause_();
+      patience_.pause();
     }
   }
   void interrupt() noexcept override { interrupted_.store(true, std::memory_order_release); }
 
  private:
   F& f_;
-  Pause& pause_;
+  Patience& patience_;
   bool done_ = false;
   std::atomic<bool> interrupted_{false};
 };
@@ -69,7 +70,7 @@ HostComm::HostComm(std::shared_ptr<Neighbours> neighbours, uint64_t comm, int ra
       size_(static_cast<int>(members.size())),
       members_(std::move(members)),
       chunk_bytes_(lane_chunk_bytes(size_)),
-      cores_(cores_for(size_)),
+      spins_(spins_for(size_)),
       mine_(neighbours_->open(comm, members_)),
       peers_(static_cast<size_t>(size_)),
       plan_(size_) {}
@@ -255,12 +256,12 @@ void HostComm::finish() {
 
 template <class F, class G>
 void HostComm::until(F&& f, G&& behind) {
-  Pause pause(cores_);
+  Patience patience(spins_);
   for (int looks = 0; looks < kUnwatched; ++looks) {
     if (f()) return;
-    pause();
+    patience.pause();
   }
-  Stuck stuck(f, pause);
+  Stuck stuck(f, patience);
   link_->standing->wait(stuck, behind());
 }
 

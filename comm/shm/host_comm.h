@@ -18,7 +18,6 @@
 #include "dtensor/comm/call.h"
 #include "dtensor/comm/shm/cursor.h"
 #include "dtensor/comm/shm/neighbours.h"
-#include "dtensor/comm/shm/pause.h"
 #include "dtensor/comm/shm/plan.h"
 #include "dtensor/comm/shm/slot.h"
 
@@ -81,7 +80,7 @@ class HostComm {
   const int size_;
   const std::vector<int> members_;
   const int64_t chunk_bytes_;
-  const Pause::Cores cores_;
+  const int64_t spins_;
   Slot& mine_;
   std::vector<Peer> peers_;
   int64_t published_all_ = 0;

@@ -7,14 +7,17 @@
 #include <utility>
 
 #include "dtensor/base/error.h"
+#include "dtensor/base/patience.h"
 #include "dtensor/comm/greeting.h"
 #include "dtensor/comm/hash.h"
-#include "dtensor/comm/patience.h"
 #include "dtensor/comm/ucx/device.h"
 #include "dtensor/comm/ucx/worker.h"
 
 namespace dtensor::comm::ucx {
 namespace {
+
+// A look takes UCX a while: a microsecond or two.
+constexpr int64_t kSpins = 20;
 
 // What transfers share with their transport, and may outlive it.
 struct Connection {
@@ -35,7 +38,7 @@ class UcxTransfer : public Transfer {
   bool ready() override { return op_->done.load(std::memory_order_acquire); }
 
   void wait(Deadline deadline) override {
-    Patience patience;
+    Patience patience(kSpins);
     while (!ready()) {
       if (interrupted_.exchange(false)) {
         throw TransportError(TransportError::Kind::kInterrupted, peer_, "interrupted");
@@ -43,7 +46,11 @@ class UcxTransfer : public Transfer {
       if (patience.time_to_look() && deadline.expired()) {
         throw TransportError(TransportError::Kind::kTimeout, peer_, "nothing came in time");
       }
-      patience.pause(connection_->worker.progress());
+      if (connection_->worker.progress()) {
+        patience.encourage();
+      } else {
+        patience.pause();
+      }
     }
     check_outcome();
   }
