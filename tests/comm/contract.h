@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dtensor/comm/comm.h"
@@ -19,7 +20,7 @@
 
 namespace dtensor::testing {
 
-// Gives the Comms of a world, in rank order, all in this process.
+// Gives the Comms of a world, in rank order, of those ranks that are in this process.
 using MakeWorld = std::function<std::vector<std::unique_ptr<comm::Comm>>(int size)>;
 
 struct CommWorld {
@@ -42,17 +43,19 @@ class CommContract : public ::testing::TestWithParam<CommWorld> {
  protected:
   int size() const { return GetParam().size; }
   void run(const RankFunction& f) const { run_ranks(GetParam().make(size()), f); }
-  // The same where ranks are expected to fail: their CommErrors, by rank.
+  // The same where ranks are expected to fail: their CommErrors, of the ranks that are here.
   std::vector<std::optional<comm::CommError::Fields>> failures(const RankFunction& f) const {
-    std::vector<std::optional<comm::CommError::Fields>> all(static_cast<size_t>(size()));
-    run([&](comm::Comm& comm) {
+    auto world = GetParam().make(size());
+    const int first = world.empty() ? 0 : world[0]->rank();
+    std::vector<std::optional<comm::CommError::Fields>> here(world.size());
+    run_ranks(std::move(world), [&](comm::Comm& comm) {
       try {
         f(comm);
       } catch (const comm::CommError& e) {
-        all[static_cast<size_t>(comm.rank())] = e.fields();
+        here[static_cast<size_t>(comm.rank() - first)] = e.fields();
       }
     });
-    return all;
+    return here;
   }
 };
 

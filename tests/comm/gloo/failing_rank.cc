@@ -12,7 +12,6 @@
 #include <thread>
 #include <vector>
 
-#include "dtensor/base/error.h"
 #include "dtensor/comm/backends.h"
 #include "dtensor/comm/comm.h"
 #include "dtensor/comm/create.h"
@@ -125,21 +124,6 @@ void stall(const std::string&) {
   report(sum_until_failure(*world, v, std::chrono::seconds(2)));
 }
 
-// One rank is late, by more than the liveness limit that the test gives.
-void late(const std::string&) {
-  auto world = comm::from_environment();
-  Vectors v(1000);
-  float total = 0;
-  for (int i = 0; i < 20; ++i) {
-    if (world->rank() == kVictim && i % 8 == 3) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-    }
-    v.sum(*world).wait();
-    total += v.out.back();
-  }
-  say("total " + std::to_string(static_cast<int>(total)));
-}
-
 void regenerate(const std::string&) {
   auto world = comm::from_environment();
   Vectors v(kCount);
@@ -156,46 +140,6 @@ void regenerate(const std::string&) {
   next->shutdown();
 }
 
-// A selection of calls between processes; the contract suite has all, between threads.
-void calls(const std::string&) {
-  auto world = comm::from_environment();
-  const int size = world->size();
-  const int rank = world->rank();
-  const auto check = [](bool good, const std::string& what) {
-    if (!good) throw Error(what + " gave a wrong value");
-  };
-  Vectors v(kCount);
-  v.in.assign(v.in.size(), static_cast<float>(rank + 1));
-  v.sum(*world).wait();
-  for (const float x : v.out) check(x == static_cast<float>(size * (size + 1) / 2), "all_reduce");
-
-  std::vector<int64_t> counts;  // 0, 1, 2, ...: rank 0 sends nothing
-  std::vector<int32_t> want;
-  for (int r = 0; r < size; ++r) counts.push_back(r);
-  for (int r = 0; r < size; ++r) want.insert(want.end(), static_cast<size_t>(r), 10 + r);
-  const std::vector<int32_t> mine(static_cast<size_t>(rank), 10 + rank);
-  std::vector<int32_t> got(want.size(), -1);
-  world
-      ->all_gather_v({mine.data(), rank, DType::kInt32},
-                     {got.data(), static_cast<int64_t>(got.size()), DType::kInt32},
-                     comm::Segments(counts))
-      .wait();
-  check(got == want, "all_gather_v");
-
-  std::vector<double> value = {rank == size - 1 ? 2.5 : 0.0};
-  world->broadcast({value.data(), 1, DType::kFloat64}, size - 1).wait();
-  check(value[0] == 2.5, "broadcast");
-
-  std::vector<int> backwards;
-  for (int r = size - 1; r >= 0; --r) backwards.push_back(r);
-  const auto group = world->group(backwards, "backwards");
-  check(group->rank() == size - 1 - rank, "group");
-  v.sum(*group).wait();
-  for (const float x : v.out) check(x == static_cast<float>(size * (size + 1) / 2), "group's sum");
-  group->shutdown();
-  world->shutdown();
-}
-
 void join(const std::string&) {
   auto world = comm::from_environment();
   say("joined a world of " + std::to_string(world->size()));
@@ -204,9 +148,11 @@ void join(const std::string&) {
 int run(const std::string& scenario, const std::string& directory) {
   comm::register_all();
   const std::vector<std::pair<std::string, std::function<void(const std::string&)>>> all = {
-      {"loop", loop},  {"subgroup", subgroup},     {"stall", stall},
-      {"late", late},  {"regenerate", regenerate}, {"join", join},
-      {"calls", calls}};
+      {"loop", loop},
+      {"subgroup", subgroup},
+      {"stall", stall},
+      {"regenerate", regenerate},
+      {"join", join}};
   for (const auto& [name, f] : all) {
     if (name != scenario) continue;
     try {

@@ -161,17 +161,6 @@ TEST_F(Failure, ASilentRankIsLostBeforeTheDeadline) {
   }
 }
 
-// gloo#511: a slow rank answers, and is never lost.
-TEST_F(Failure, ALateRankIsNoFailure) {
-  url = "gloo://?liveness=1";
-  start_all("late");
-  for (const auto& p : ranks) {
-    const auto result = p->wait();
-    EXPECT_EQ(result.status, 0) << result.out;
-    expect_line(result.out, "total 80\n");
-  }
-}
-
 // pytorch#135712, nccl#1777: survivors form the next generation; the late twin of the killed rank
 // is refused by the old one.
 TEST_F(Failure, SurvivorsFormANewWorldAndALateTwinIsRefused) {

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -12,6 +11,8 @@
 
 #include "dtensor/base/error.h"
 #include "dtensor/comm/store.h"
+#include "dtensor/tests/comm/process_worlds.h"
+#include "dtensor/tests/comm/transport_contract.h"
 
 // Gloo keeps the result of getaddrinfo when it makes a device.
 extern "C" const char* __lsan_default_suppressions();   // NOLINT(bugprone-reserved-identifier)
@@ -22,7 +23,6 @@ extern "C" const char* __lsan_default_suppressions() {  // NOLINT(bugprone-reser
 namespace dtensor::comm::gloo {
 namespace {
 
-using Kind = TransportError::Kind;
 using std::chrono::milliseconds;
 constexpr std::chrono::seconds kLong{60};
 
@@ -52,17 +52,6 @@ std::vector<char> bytes(int64_t count, char seed) {
 
 Deadline soon() { return Deadline::after(kLong); }
 
-Kind kind_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const TransportError& e) {
-    EXPECT_EQ(e.peer, 1);
-    return e.kind;
-  }
-  ADD_FAILURE() << "did not throw";
-  return Kind::kTimeout;
-}
-
 void expect_alive(Transport& a, Transport& b) {
   const auto sent = bytes(1000, 'q');
   std::vector<char> got(1000);
@@ -70,63 +59,6 @@ void expect_alive(Transport& a, Transport& b) {
   a.send(b.rank(), 999, sent.data(), 1000)->wait(soon());
   r->wait(soon());
   EXPECT_EQ(got, sent);
-}
-
-TEST(GlooTransport, MessagesOfOneTagKeepTheirOrderAndTagsAreIndependent) {
-  const auto t = transports(2);
-  const std::vector<int64_t> sizes = {1, 511, 4097, t[0]->max_message_bytes(), 3};
-  std::vector<std::vector<char>> sent;
-  std::vector<std::unique_ptr<Transfer>> sends;
-  for (const uint64_t tag : {5ULL, 1ULL << 63}) {
-    for (const int64_t n : sizes) {
-      sent.push_back(bytes(n, static_cast<char>(sent.size())));
-      sends.push_back(t[0]->send(1, tag, sent.back().data(), n));
-    }
-  }
-  std::vector<std::vector<char>> got(sent.size());
-  std::vector<std::unique_ptr<Transfer>> receives;
-  for (const size_t half : {1U, 0U}) {  // the second tag first
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      auto& into = got[half * sizes.size() + i];
-      into.resize(static_cast<size_t>(sizes[i]));
-      receives.push_back(t[1]->receive(0, half == 1 ? 1ULL << 63 : 5, into.data(), sizes[i]));
-    }
-  }
-  for (const auto& x : receives) x->wait(soon());
-  for (const auto& x : sends) x->wait(soon());
-  EXPECT_EQ(got, sent);
-  EXPECT_TRUE(receives[0]->ready());
-}
-
-// ucxx#107: a message of another length than announced, shorter or longer, is an error.
-TEST(GlooTransport, AMessageOfAnotherSizeIsAnErrorAndNotTaken) {
-  const auto t = transports(2);
-  const auto sent = bytes(2000, 'a');
-  for (const int64_t n : {99, 2000}) {
-    std::vector<char> got(100, 'x');
-    const auto r = t[0]->receive(1, 7, got.data(), 100);
-    t[1]->send(0, 7, sent.data(), n)->wait(soon());
-    EXPECT_EQ(kind_of([&] { r->wait(soon()); }), Kind::kPeer);
-    EXPECT_EQ(got, std::vector<char>(100, 'x'));
-  }
-  expect_alive(*t[0], *t[1]);
-}
-
-TEST(GlooTransport, InterruptEndsAWaitAndNoOther) {
-  const auto t = transports(2);
-  std::vector<char> one(10);
-  std::vector<char> two(10);
-  const auto a = t[0]->receive(1, 1, one.data(), 10);
-  const auto b = t[0]->receive(1, 2, two.data(), 10);
-  a->interrupt();  // before the wait
-  EXPECT_EQ(kind_of([&] { a->wait(soon()); }), Kind::kInterrupted);
-  std::thread other([&] { a->interrupt(); });  // before or during it
-  EXPECT_EQ(kind_of([&] { a->wait(soon()); }), Kind::kInterrupted);
-  other.join();
-  const auto sent = bytes(10, 'b');
-  t[1]->send(0, 2, sent.data(), 10)->wait(soon());
-  b->wait(soon());
-  EXPECT_EQ(two, sent);
 }
 
 // pytorch#67742: what was cancelled is not written later, and harms nobody else.
@@ -154,36 +86,6 @@ TEST(GlooTransport, ACancelledSendDoesNotReadItsMemoryAndTheConnectionLives) {
   expect_alive(*t[0], *t[1]);
 }
 
-TEST(GlooTransport, ATransferOutlivesItsTransport) {
-  auto t = transports(2);
-  std::vector<char> got(10);
-  auto r = t[0]->receive(1, 1, got.data(), 10);
-  t[0].reset();
-  const auto sent = bytes(10, 'e');
-  t[1]->send(0, 1, sent.data(), 10)->wait(soon());
-  r->wait(soon());
-  EXPECT_EQ(got, sent);
-}
-
-// gloo#520: the peer is gone. No SIGPIPE, no end of the process.
-TEST(GlooTransport, APeerThatIsGoneIsAnError) {
-  auto t = transports(2);
-  std::vector<char> got(10);
-  const auto r = t[0]->receive(1, 1, got.data(), 10);
-  t[1].reset();
-  EXPECT_EQ(kind_of([&] { r->wait(soon()); }), Kind::kPeer);
-  const auto sent = bytes(t[0]->max_message_bytes(), 'f');
-  EXPECT_EQ(kind_of([&] { t[0]->send(1, 2, sent.data(), 100)->wait(soon()); }), Kind::kPeer);
-  EXPECT_EQ(kind_of([&] { t[0]->receive(1, 2, got.data(), 10)->wait(soon()); }), Kind::kPeer);
-}
-
-TEST(GlooTransport, TheDeadlineEndsAWait) {
-  const auto t = transports(2);
-  std::vector<char> got(10);
-  const auto r = t[0]->receive(1, 1, got.data(), 10);
-  EXPECT_EQ(kind_of([&] { r->wait(Deadline::after(milliseconds(5))); }), Kind::kTimeout);
-}
-
 TEST(GlooTransport, ARankThatDoesNotComeIsAnError) {
   const auto store = make_memory_store();
   GlooTransportOptions o;
@@ -202,6 +104,15 @@ TEST(GlooTransport, AnAddressThatIsNotOursIsNamed) {
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("192.0.2.1"), std::string::npos) << e.what();
   }
+}
+
+using testing::TransportContract;
+INSTANTIATE_TEST_SUITE_P(Gloo, TransportContract,
+                         ::testing::Values(testing::TransportWorld{"gloo", transports}),
+                         testing::transport_name);
+
+TEST(GlooTransportContract, HoldsBetweenProcesses) {
+  EXPECT_EQ(testing::run_suite_in_processes("tests/comm/gloo/transport_rank", 3, "gloo"), 0);
 }
 
 }  // namespace

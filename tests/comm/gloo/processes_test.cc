@@ -1,29 +1,21 @@
-// Worlds of processes as a launcher starts them.
+// The contract of a Comm between processes over Gloo, in shared memory and by TCP.
 
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <cstdlib>
 #include <string>
 
-#include "dtensor/comm/launch.h"
+#include "dtensor/tests/comm/process_worlds.h"
 
-namespace dtensor::comm {
+namespace dtensor::testing {
 namespace {
 
-class Processes : public testing::TestWithParam<int> {};
+class GlooProcesses : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(Processes, FormAWorldAndCompute) {
-  LaunchOptions o;
-  o.argv = {std::string(std::getenv("TEST_SRCDIR")) + "/" + std::getenv("TEST_WORKSPACE") +
-                "/tests/comm/gloo/failing_rank",
-            "calls", "-"};
-  o.size = GetParam();
-  o.timeout = std::chrono::minutes(3);
-  EXPECT_EQ(launch_local(o), 0);
+TEST_P(GlooProcesses, KeepTheContractOfAComm) {
+  EXPECT_EQ(run_suite_in_processes("tests/comm/contract_rank", 7, GetParam()), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, Processes, testing::Values(1, 2, 4, 7));
+INSTANTIATE_TEST_SUITE_P(Paths, GlooProcesses, ::testing::Values("gloo://", "gloo://?shm=off"));
 
 }  // namespace
-}  // namespace dtensor::comm
+}  // namespace dtensor::testing

@@ -1,34 +1,22 @@
-// Worlds of processes over UCX as a launcher starts them.
+// The contract of a Comm between processes over UCX, in UCX's shared memory and by TCP.
 
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <cstdlib>
 #include <string>
-#include <tuple>
 
-#include "dtensor/comm/launch.h"
+#include "dtensor/tests/comm/process_worlds.h"
 
-namespace dtensor::comm {
+namespace dtensor::testing {
 namespace {
 
-class UcxProcesses : public testing::TestWithParam<std::tuple<int, std::string>> {};
+class UcxProcesses : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(UcxProcesses, FormAWorldAndCompute) {
-  LaunchOptions o;
-  o.argv = {std::string(std::getenv("TEST_SRCDIR")) + "/" + std::getenv("TEST_WORKSPACE") +
-                "/tests/comm/gloo/failing_rank",
-            "calls", "-"};
-  o.size = std::get<0>(GetParam());
-  o.comm = std::get<1>(GetParam());
-  o.timeout = std::chrono::minutes(3);
-  EXPECT_EQ(launch_local(o), 0);
+TEST_P(UcxProcesses, KeepTheContractOfAComm) {
+  EXPECT_EQ(run_suite_in_processes("tests/comm/contract_rank", 7, GetParam()), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, UcxProcesses,
-                         testing::Combine(testing::Values(1, 2, 3, 4, 7),
-                                          testing::Values("ucx", "ucx://?shm=off",
-                                                          "ucx://?tls=tcp&shm=off")));
+INSTANTIATE_TEST_SUITE_P(Paths, UcxProcesses,
+                         ::testing::Values("ucx://?shm=off", "ucx://?tls=tcp&shm=off"));
 
 }  // namespace
-}  // namespace dtensor::comm
+}  // namespace dtensor::testing

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -18,6 +17,8 @@
 #include "dtensor/base/error.h"
 #include "dtensor/comm/socket.h"
 #include "dtensor/comm/store.h"
+#include "dtensor/tests/comm/process_worlds.h"
+#include "dtensor/tests/comm/transport_contract.h"
 
 namespace dtensor::comm::ucx {
 namespace {
@@ -35,16 +36,6 @@ std::vector<char> bytes(int64_t count, char seed) {
   return v;
 }
 
-Kind kind_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const TransportError& e) {
-    return e.kind;
-  }
-  ADD_FAILURE() << "did not throw";
-  return Kind::kTimeout;
-}
-
 // UCX moves data while somebody waits on each side.
 void wait_for_both(Transfer& a, Transfer& b) {
   std::thread other([&] { a.wait(soon()); });
@@ -52,25 +43,29 @@ void wait_for_both(Transfer& a, Transfer& b) {
   other.join();
 }
 
-class UcxTransport : public testing::TestWithParam<std::string> {
+std::vector<std::shared_ptr<Transport>> transports_over(const std::string& tls, int size) {
+  const auto store = make_memory_store();
+  std::vector<std::shared_ptr<Transport>> out(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size; ++r) {
+    threads.emplace_back([&, r] {
+      UcxTransportOptions o;
+      o.rank = r;
+      o.size = size;
+      o.transports = tls;
+      o.token = "token";
+      o.deadline = soon();
+      out[static_cast<size_t>(r)] = make_ucx_transport(store, o);
+    });
+  }
+  for (auto& t : threads) t.join();
+  return out;
+}
+
+class UcxTransport : public ::testing::TestWithParam<std::string> {
  protected:
   static std::vector<std::shared_ptr<Transport>> transports(int size) {
-    const auto store = make_memory_store();
-    std::vector<std::shared_ptr<Transport>> out(static_cast<size_t>(size));
-    std::vector<std::thread> threads;
-    for (int r = 0; r < size; ++r) {
-      threads.emplace_back([&, r] {
-        UcxTransportOptions o;
-        o.rank = r;
-        o.size = size;
-        o.transports = GetParam();
-        o.token = "token";
-        o.deadline = soon();
-        out[static_cast<size_t>(r)] = make_ucx_transport(store, o);
-      });
-    }
-    for (auto& t : threads) t.join();
-    return out;
+    return transports_over(GetParam(), size);
   }
 
   static void expect_alive(Transport& a, Transport& b) {
@@ -82,115 +77,6 @@ class UcxTransport : public testing::TestWithParam<std::string> {
     EXPECT_EQ(got, sent);
   }
 };
-
-TEST_P(UcxTransport, MessagesOfOneTagKeepTheirOrderAndTagsAreIndependent) {
-  const auto t = transports(2);
-  const std::vector<int64_t> sizes = {1, 511, 4097, kMessage, 3, 8192, 65536};
-  std::vector<std::vector<char>> sent;
-  std::vector<std::unique_ptr<Transfer>> sends;
-  for (const uint64_t tag : {5ULL, 1ULL << 63}) {
-    for (const int64_t n : sizes) {
-      sent.push_back(bytes(n, static_cast<char>(sent.size())));
-      sends.push_back(t[0]->send(1, tag, sent.back().data(), n));
-    }
-  }
-  std::thread sender([&] {
-    for (const auto& x : sends) x->wait(soon());
-  });
-  std::vector<std::vector<char>> got(sent.size());
-  std::vector<std::unique_ptr<Transfer>> receives;
-  for (const size_t half : {1U, 0U}) {  // the second tag first
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      auto& into = got[half * sizes.size() + i];
-      into.resize(static_cast<size_t>(sizes[i]));
-      receives.push_back(t[1]->receive(0, half == 1 ? 1ULL << 63 : 5, into.data(), sizes[i]));
-    }
-  }
-  for (const auto& x : receives) x->wait(soon());
-  sender.join();
-  EXPECT_EQ(got, sent);
-  EXPECT_TRUE(receives[0]->ready());
-}
-
-TEST_P(UcxTransport, EqualTagsOfTwoSendersAreTwo) {
-  const auto t = transports(3);
-  const auto one = bytes(1000, '1');
-  const auto two = bytes(1000, '2');
-  std::vector<char> from_two(1000);
-  std::vector<char> from_one(1000);
-  const auto s1 = t[1]->send(0, 7, one.data(), 1000);
-  const auto s2 = t[2]->send(0, 7, two.data(), 1000);
-  t[0]->receive(2, 7, from_two.data(), 1000)->wait(soon());
-  t[0]->receive(1, 7, from_one.data(), 1000)->wait(soon());
-  EXPECT_EQ(from_one, one);
-  EXPECT_EQ(from_two, two);
-}
-
-// Many threads of one rank use its Transport at once.
-TEST_P(UcxTransport, ThreadsOfOneRankDoNotDisturbEachOther) {
-  const auto t = transports(2);
-  std::vector<std::thread> threads;
-  for (const int rank : {0, 1}) {
-    for (uint64_t k = 0; k < 4; ++k) {
-      threads.emplace_back([&, rank, k] {
-        for (int round = 0; round < 50; ++round) {
-          const int64_t n = 1 + (round * 9973) % 50000;
-          const auto sent = bytes(n, static_cast<char>(rank + round));
-          std::vector<char> got(sent.size());
-          const auto r = t[static_cast<size_t>(rank)]->receive(1 - rank, k, got.data(), n);
-          const auto s = t[static_cast<size_t>(rank)]->send(1 - rank, k, sent.data(), n);
-          r->wait(soon());
-          s->wait(soon());
-          ASSERT_EQ(got, bytes(n, static_cast<char>(1 - rank + round)));
-        }
-      });
-    }
-  }
-  for (auto& thread : threads) thread.join();
-}
-
-// A message of another length than announced, shorter or longer, is an error.
-TEST_P(UcxTransport, AMessageOfAnotherSizeIsAnError) {
-  const auto t = transports(2);
-  const auto sent = bytes(kMessage, 'a');
-  for (const int64_t n : {int64_t{99}, int64_t{101}, int64_t{2000}, kMessage}) {
-    std::vector<char> got(108, 'x');
-    const auto r = t[0]->receive(1, 7, got.data(), 100);
-    const auto s = t[1]->send(0, 7, sent.data(), n);
-    std::thread sender([&] { s->wait(soon()); });
-    EXPECT_EQ(kind_of([&] { r->wait(soon()); }), Kind::kPeer) << n;
-    expect_alive(*t[1], *t[0]);
-    sender.join();
-    EXPECT_EQ(std::vector<char>(got.begin() + 100, got.end()), std::vector<char>(8, 'x'));
-  }
-}
-
-TEST_P(UcxTransport, InterruptEndsAWaitAndNoOther) {
-  const auto t = transports(2);
-  std::vector<char> one(10);
-  std::vector<char> two(10);
-  const auto a = t[0]->receive(1, 1, one.data(), 10);
-  const auto b = t[0]->receive(1, 2, two.data(), 10);
-  a->interrupt();  // before the wait
-  EXPECT_EQ(kind_of([&] { a->wait(soon()); }), Kind::kInterrupted);
-  std::thread other([&] { a->interrupt(); });  // before or during it
-  EXPECT_EQ(kind_of([&] { a->wait(soon()); }), Kind::kInterrupted);
-  other.join();
-  const auto sent = bytes(10, 'b');
-  t[1]->send(0, 2, sent.data(), 10)->wait(soon());
-  b->wait(soon());
-  EXPECT_EQ(two, sent);
-}
-
-TEST_P(UcxTransport, AReceiveCancelledBeforeItsMessageIsNotWritten) {
-  const auto t = transports(2);
-  std::vector<char> got(1000, 'x');
-  t[0]->receive(1, 1, got.data(), 1000).reset();
-  const auto sent = bytes(1000, 'c');
-  t[1]->send(0, 1, sent.data(), 1000)->wait(soon());
-  expect_alive(*t[1], *t[0]);
-  EXPECT_EQ(got, std::vector<char>(1000, 'x'));
-}
 
 // The rest of a message whose beginning is there goes nowhere.
 TEST_P(UcxTransport, AReceiveCancelledAmidItsMessageIsNotWrittenAnyMore) {
@@ -261,48 +147,6 @@ TEST_P(UcxTransport, WhatWasSentArrivesThoughTheSenderDoesNothingMore) {
   }
 }
 
-TEST_P(UcxTransport, ATransferOutlivesItsTransport) {
-  auto t = transports(2);
-  std::vector<char> got(10);
-  auto r = t[0]->receive(1, 1, got.data(), 10);
-  t[0].reset();
-  const auto sent = bytes(10, 'e');
-  t[1]->send(0, 1, sent.data(), 10)->wait(soon());
-  r->wait(soon());
-  EXPECT_EQ(got, sent);
-}
-
-// UCX reports nothing where memory is shared; by TCP it may. In no case does it end the process,
-// neither when messages are stuck nor when their connection is closed.
-TEST_P(UcxTransport, APeerThatIsGoneEndsWaitsAndNothingElse) {
-  auto t = transports(2);
-  const auto sent = bytes(kMessage, 'f');
-  std::vector<char> got(10);
-  std::vector<std::unique_ptr<Transfer>> sends;
-  sends.push_back(t[0]->receive(1, 1, got.data(), 10));
-  for (int i = 0; i < 8; ++i) sends.push_back(t[0]->send(1, 2, sent.data(), kMessage));
-  t[1].reset();
-  sends.push_back(t[0]->send(1, 2, sent.data(), kMessage));
-  for (const auto& s : sends) {
-    EXPECT_NE(kind_of([&] {
-                s->wait(Deadline::after(milliseconds(20)));
-                throw TransportError(Kind::kPeer, 1, "went through");
-              }),
-              Kind::kInterrupted);
-  }
-  sends.clear();
-  const auto begin = std::chrono::steady_clock::now();
-  t[0].reset();
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, kLong);
-}
-
-TEST_P(UcxTransport, TheDeadlineEndsAWait) {
-  const auto t = transports(2);
-  std::vector<char> got(10);
-  const auto r = t[0]->receive(1, 1, got.data(), 10);
-  EXPECT_EQ(kind_of([&] { r->wait(Deadline::after(milliseconds(5))); }), Kind::kTimeout);
-}
-
 // The ports on which this process listens.
 std::set<int> own_ports() {
   std::set<std::string> sockets;
@@ -350,10 +194,28 @@ TEST_P(UcxTransport, ARankThatDoesNotComeIsAnError) {
   EXPECT_THROW(make_ucx_transport(store, o), Error);
 }
 
-INSTANTIATE_TEST_SUITE_P(Tls, UcxTransport, testing::Values("posix,self,tcp", "tcp"),
+INSTANTIATE_TEST_SUITE_P(Tls, UcxTransport, ::testing::Values("posix,self,tcp", "tcp"),
                          [](const auto& tested) {
                            return tested.param == "tcp" ? "tcp" : "posix";
                          });
+
+using testing::GonePeer;
+using testing::TransportContract;
+using testing::TransportWorld;
+
+// UCX reports nothing where memory is shared; by TCP it may.
+INSTANTIATE_TEST_SUITE_P(
+    Ucx, TransportContract,
+    ::testing::Values(TransportWorld{"posix",
+                                     [](int n) { return transports_over("posix,self,tcp", n); },
+                                     GonePeer::kMayBeTold},
+                      TransportWorld{"tcp", [](int n) { return transports_over("tcp", n); },
+                                     GonePeer::kMayBeTold}),
+    testing::transport_name);
+
+TEST(UcxTransportContract, HoldsBetweenProcesses) {
+  EXPECT_EQ(testing::run_suite_in_processes("tests/comm/ucx/transport_rank", 3, "ucx"), 0);
+}
 
 TEST(UcxTransportStart, WhatDoesNotFitIsNamed) {
   const auto start = [](const std::string& address, const std::string& transports) {
