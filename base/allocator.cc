@@ -40,7 +40,7 @@ constexpr int64_t kSmallestKept = 128 * 1024;
 
 // Larger ones are not taken from a BlockSource: what goes past the caches gains little there, and
 // its pages are small.
-constexpr int64_t kLargestFromSource = int64_t{32} << 20;
+constexpr int64_t kLargestFromSource = int64_t{8} << 20;
 
 void free_block(void* data, int64_t bytes) noexcept {
   ::operator delete(data, alignment_of(bytes));
