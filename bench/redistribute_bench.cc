@@ -1,102 +1,104 @@
-// Redistribute over the local backend: 2 and 4 ranks, each a thread; 64 KiB, 4 MiB and 64 MiB of
-// f32.
-//   bazel run -c opt //bench:redistribute_bench
-// The time is rank 0's, from a barrier until its result is there. PyTorch's on the same sizes:
-//   bench/baselines/pytorch_redistribute.py 2
-// "sent" is the payload that all ranks send in a call.
+// Redistribute between the processes of a world, of f32 tensors that the Context's allocator gives:
+//   dtensor run -n 2 --plain -- bazel-bin/bench/redistribute_bench
+// Rank 0 prints JSON: of each pair and size the median time, of the slowest rank, from a barrier
+// until the result is there, the payload that all ranks send in a call, and what this rank read in
+// place. PyTorch's on the same tensors: bench/baselines/pytorch_redistribute.py; both in one run:
+// bench/redistribute.
 
-#include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
-#include <memory>
+#include <cstdio>
+#include <exception>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "dtensor/base/context.h"
-#include "dtensor/comm/local/local.h"
+#include "dtensor/comm/backends.h"
+#include "dtensor/comm/create.h"
 #include "dtensor/tensor/distribute.h"
 #include "dtensor/tensor/ledger.h"
 
 namespace dtensor {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+struct Case {
+  const char* name;
+  Placement from;
+  Placement to;
+  RedistributeOptions how = {};
+};
+
 struct Size {
+  const char* name;
   int64_t rows;
   int64_t columns;
 };
 
-Size size_of_bytes(int64_t bytes) {
-  if (bytes <= 64 << 10) return {64, 256};
-  if (bytes <= 4 << 20) return {1024, 1024};
-  return {4096, 4096};
+double slowest(comm::Comm& world, double us) {
+  const comm::Buffer buffer{&us, 1, DType::kFloat64};
+  world.all_reduce(buffer, buffer, comm::ReduceOp::kMax).wait();
+  return us;
 }
 
-// All ranks run `body` once per iteration; rank 0 keeps the time and tells the others to go on.
-void run(benchmark::State& state, Placement from, Placement to, const RedistributeOptions& how) {
-  const int ranks = static_cast<int>(state.range(0));
-  const Size size = size_of_bytes(state.range(1));
-  auto world = comm::local::make_world(ranks);
-  int64_t sent = 0;
-  std::vector<std::thread> others;
-  const auto rank = [&](comm::Comm& comm, benchmark::State* timed) {
-    Context context;
-    const ContextScope scope(context);
-    context.slot<Ledger>().recording = false;
-    const DeviceMesh mesh(comm, {{"x", ranks}});
-    const DTensor t = from.is_partial()
-                          ? DTensor(Tensor::full({size.rows, size.columns}, 1),
-                                    Layout(mesh.layout(), {size.rows, size.columns}, {from}), mesh)
-                          : zeros({size.rows, size.columns}, mesh, {from});
-    const Layout target = t.layout().with(0, to);
-    // Whether there is one more iteration, told to all.
-    const auto agree = [&](int64_t more) {
-      comm.broadcast({&more, 1, DType::kInt64}, 0).wait();
-      comm.barrier().wait();
-      return more != 0;
-    };
-    static_cast<void>(redistribute(t, target, how));
-    if (timed == nullptr) {
-      while (agree(0)) static_cast<void>(redistribute(t, target, how));
-      return;
+std::string measure(comm::Comm& world, const DeviceMesh& mesh, const Case& c, const Size& size) {
+  const Shape shape = {size.rows, size.columns};
+  const Layout from(mesh.layout(), shape, {c.from});
+  const DTensor t = c.from.is_partial() ? DTensor(Tensor::full(shape, 1), from, mesh)
+                                        : zeros(shape, mesh, {c.from});
+  const Layout to = t.layout().with(0, c.to);
+  const int times = shape.numel() > (1 << 22) ? 15 : 101;
+  std::vector<double> us;
+  const int64_t before = world.counters().bytes_read_in_place;
+  for (int i = 0; i < times + 3; ++i) {
+    world.barrier().wait();
+    const auto start = Clock::now();
+    const DTensor result = redistribute(t, to, c.how);
+    static_cast<void>(*static_cast<const volatile float*>(result.local_tensor().data<float>()));
+    if (i >= 3) {
+      us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
     }
-    while (timed->KeepRunning()) {
-      timed->PauseTiming();
-      agree(1);
-      timed->ResumeTiming();
-      benchmark::DoNotOptimize(redistribute(t, target, how));
-    }
-    agree(0);
-    sent = look_ahead(t, target).payload_bytes;
-  };
-  for (int r = 1; r < ranks; ++r) {
-    others.emplace_back([&, r] { rank(*world[static_cast<size_t>(r)], nullptr); });
   }
-  rank(*world[0], &state);
-  for (std::thread& t : others) t.join();
-  state.counters["sent"] = static_cast<double>(sent);
-  state.SetBytesProcessed(state.iterations() * sent);
+  const int64_t in_place = (world.counters().bytes_read_in_place - before) / (times + 3);
+  std::ranges::nth_element(us, us.begin() + times / 2);
+  const double median = slowest(world, us[static_cast<size_t>(times / 2)]);
+  return fmt::format(R"({{"name":"{}/{}","us":{:.2f},"sent":{},"in_place":{}}})", c.name, size.name,
+                     median, look_ahead(t, to).payload_bytes, in_place);
 }
 
-void arguments(benchmark::internal::Benchmark* b) {
-  b->ArgNames({"ranks", "bytes"})->Unit(benchmark::kMicrosecond)->UseRealTime();
-  for (const int64_t ranks : {2, 4}) {
-    for (const int64_t bytes : {64 << 10, 4 << 20, 64 << 20}) b->Args({ranks, bytes});
+int run() {
+  comm::register_all();
+  const auto world = comm::from_environment();
+  Context::current().slot<Ledger>().recording = false;
+  const DeviceMesh mesh(*world, {{"x", world->size()}});
+  const Case cases[] = {
+      {"shard_to_replicate", Shard(0), Replicate()},
+      {"shard_to_shard", Shard(0), Shard(1)},
+      {"partial_to_replicate", Partial(), Replicate()},
+      {"partial_to_shard", Partial(), Shard(0)},
+      {"partial_to_replicate_bf16", Partial(), Replicate(), {.wire_dtype = DType::kBFloat16}}};
+  const Size sizes[] = {{"64k", 64, 256}, {"4m", 1024, 1024}, {"64m", 4096, 4096}};
+  std::string text;
+  for (const Size& size : sizes) {
+    for (const Case& c : cases) text += (text.empty() ? "" : ",") + measure(*world, mesh, c, size);
   }
+  if (world->rank() == 0) std::printf("[%s]\n", text.c_str());
+  world->shutdown();
+  return 0;
 }
-
-BENCHMARK_CAPTURE(run, shard_to_replicate, Shard(0), Replicate(), RedistributeOptions{})
-    ->Apply(arguments);
-BENCHMARK_CAPTURE(run, shard_to_shard, Shard(0), Shard(1), RedistributeOptions{})->Apply(arguments);
-BENCHMARK_CAPTURE(run, partial_to_replicate, Partial(), Replicate(), RedistributeOptions{})
-    ->Apply(arguments);
-BENCHMARK_CAPTURE(run, partial_to_shard, Partial(), Shard(0), RedistributeOptions{})
-    ->Apply(arguments);
-BENCHMARK_CAPTURE(run, partial_to_replicate_bf16, Partial(), Replicate(),
-                  RedistributeOptions{.wire_dtype = DType::kBFloat16})
-    ->Apply(arguments);
 
 }  // namespace
 }  // namespace dtensor
 
-BENCHMARK_MAIN();
+int main() {
+  try {
+    return dtensor::run();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+}
