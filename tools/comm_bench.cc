@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "dtensor/comm/backends.h"
+#include "dtensor/comm/capabilities_table.h"
 #include "dtensor/comm/comm.h"
 #include "dtensor/comm/create.h"
 #include "dtensor/comm/environment.h"
@@ -31,7 +32,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::array kOps = {OpKind::kAllReduce, OpKind::kReduceScatter, OpKind::kAllGather,
                              OpKind::kAllToAll,  OpKind::kBroadcast,     OpKind::kReduce,
-                             OpKind::kGather,    OpKind::kScatter,       OpKind::kBarrier};
+                             OpKind::kGather,    OpKind::kScatter,       OpKind::kExchange,
+                             OpKind::kBarrier};
 constexpr int64_t kMostBytes = int64_t{1} << 36;
 constexpr auto kPerSize = std::chrono::milliseconds(300);
 constexpr int kFewest = 5;
@@ -124,6 +126,7 @@ double bus_factor(OpKind op, int ranks) {
       return (n - 1) / n;
     case OpKind::kBroadcast:
     case OpKind::kReduce:
+    case OpKind::kExchange:
       return n > 1 ? 1 : 0;
     default:
       return 0;
@@ -178,6 +181,8 @@ class Bench {
         return comm_.scatter_v(in, out_part, segments_, 0);
       case OpKind::kBroadcast:
         return comm_.broadcast(out, 0);
+      case OpKind::kExchange:
+        return around(in, out);
       default:
         return comm_.barrier();
     }
@@ -189,6 +194,16 @@ class Bench {
     in.count = out.count = each * comm_.size();
     const Segments even = Segments::even(in.count, comm_.size());
     return comm_.all_to_all_v(in, even, out, even);
+  }
+
+  // Every rank sends to the next one and gets from the one before.
+  comm::Work around(const Buffer& in, const Buffer& out) {
+    using Direction = comm::P2P::Direction;
+    const int n = comm_.size();
+    const std::array<comm::P2P, 2> legs = {
+        {{Direction::kSend, (comm_.rank() + 1) % n, in},
+         {Direction::kReceive, (comm_.rank() + n - 1) % n, out}}};
+    return comm_.exchange(legs);
   }
 
   Comm& comm_;
@@ -308,8 +323,8 @@ void tune(const Options& options, Kind kind, bool json, std::ostream& out) {
 }  // namespace
 
 int comm_bench_command(Arguments arguments, std::ostream& out, std::ostream&) {
-  const Options options(
-      arguments, {.values = {"comm", "ops", "bytes", "memory"}, .switches = {"json", "tune"}});
+  const Options options(arguments, {.values = {"comm", "ops", "bytes", "memory"},
+                                    .switches = {"capabilities", "json", "tune"}});
   const std::vector<OpKind> ops = read_ops(options.value_or("ops", "all_reduce"));
   const std::vector<int64_t> sizes = read_sizes(options.value_or("bytes", "1k:64m"));
   const std::string memory = options.value_or("memory", "allocated");
@@ -324,6 +339,14 @@ int comm_bench_command(Arguments arguments, std::ostream& out, std::ostream&) {
     return 0;
   }
   const auto world = comm::create(comm::endpoint_of(environment_of(options)));
+  if (options.has("capabilities")) {
+    const comm::Capabilities& c = world->capabilities();
+    if (world->rank() == 0) {
+      out << c.backend << " " << c.version << "\n\n" << comm::capabilities_table(c);
+    }
+    world->shutdown();
+    return 0;
+  }
   const std::vector<Row> rows = measure_all(*world, ops, sizes, kind);
   if (world->rank() == 0) print(rows, world->size(), kind, json, out);
   world->shutdown();

@@ -36,7 +36,7 @@ constexpr std::array kCommands = {
         "what a checkpoint holds, whether it is whole, and what it becomes", checkpoint_command},
     Command{"comm-bench",
             "[--comm URL] [--ops all_reduce,all_gather] [--bytes 1k:64m] [--memory heap] [--json]\n"
-            "          [--tune]",
+            "          [--tune] [--capabilities]",
             "latency and bus bandwidth of a backend, between the ranks of `dtensor run`",
             comm_bench_command},
     Command{"comm-trace", "PATH ... [--json]",

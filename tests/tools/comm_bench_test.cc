@@ -25,8 +25,9 @@ ProcessResult bench(int ranks, const std::vector<std::string>& args) {
 }
 
 TEST(CommBench, MeasuresEveryOperationAndSize) {
-  const std::vector<std::string> ops = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
-                                        "broadcast",  "reduce",         "gather",     "scatter"};
+  const std::vector<std::string> ops = {"all_reduce", "reduce_scatter", "all_gather",
+                                        "all_to_all", "broadcast",      "reduce",
+                                        "gather",     "scatter",        "exchange"};
   std::string list;
   for (const std::string& op : ops) list += (list.empty() ? "" : ",") + op;
   const ProcessResult r = bench(3, {"--ops", list + ",barrier", "--bytes", "8,1k:4k", "--json"});
@@ -43,13 +44,20 @@ TEST(CommBench, MeasuresEveryOperationAndSize) {
     EXPECT_GT(us, 0);
     // Of three ranks: 4/3, 2/3, or all of the bytes.
     const std::string op = row["op"];
-    const double factor = op == "all_reduce"                    ? 4.0 / 3
-                          : op == "broadcast" || op == "reduce" ? 1
-                                                                : 2.0 / 3;
+    const double factor = op == "all_reduce"                                        ? 4.0 / 3
+                          : op == "broadcast" || op == "reduce" || op == "exchange" ? 1
+                                                                                    : 2.0 / 3;
     EXPECT_NEAR(row["bus_gb_s"], factor * row["bytes"].get<double>() / us / 1e3, 1e-9);
     EXPECT_EQ(row["algorithm"].get<std::string>().substr(0, 3), "shm");
   }
   EXPECT_EQ(rows.back()["op"], "barrier");
+}
+
+TEST(CommBench, PrintsWhatTheBackendTakes) {
+  const ProcessResult r = bench(2, {"--comm", "gloo", "--capabilities"});
+  ASSERT_EQ(r.status, 0) << r.err;
+  EXPECT_EQ(r.out.substr(0, 5), "gloo ");
+  EXPECT_NE(r.out.find("\n| bool | prod, min, max | yes |\n"), std::string::npos) << r.out;
 }
 
 TEST(CommBench, MeasuresTheNetworkWhereToldTo) {
