@@ -142,6 +142,36 @@ TEST_P(CommContract, GatherAndScatterAreOpposites) {
   });
 }
 
+TEST_P(CommContract, GatherAndScatterInPlaceTakeTheRootsOwnSegmentOfTheWhole) {
+  run([](Comm& comm) {
+    for (const auto& counts : count_lists(comm.size())) {
+      for (int root = 0; root < comm.size(); ++root) {
+        const auto all = concatenated(counts);
+        const Segments segments(counts);
+        auto mine = marked(comm.rank(), segments.count(comm.rank()));
+        std::vector<int32_t> whole(comm.rank() == root ? all.size() : 0, -1);
+        Buffer own = view(mine);
+        if (comm.rank() == root) {
+          own.data = whole.data() + segments.offset(root);
+          std::copy(mine.begin(), mine.end(), whole.begin() + segments.offset(root));
+        }
+        comm.gather_v(own, view(whole), segments, root).wait();
+        if (comm.rank() == root) {
+          EXPECT_EQ(whole, all);
+        } else {
+          mine.assign(mine.size(), -1);
+        }
+        comm.scatter_v(view(std::as_const(whole)), own, segments, root).wait();
+        if (comm.rank() == root) {
+          EXPECT_EQ(whole, all);
+        } else {
+          EXPECT_EQ(mine, marked(comm.rank(), segments.count(comm.rank())));
+        }
+      }
+    }
+  });
+}
+
 // Rank r sends (2r + p) % 4 elements (times `scale`) to rank p: some pairs send nothing, and to
 // and from differ.
 TEST_P(CommContract, AllToAllMovesRaggedSegments) {

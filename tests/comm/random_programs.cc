@@ -316,18 +316,27 @@ class Program {
     const Segments s(dice.counts(comm.size(), options_.most / comm.size()));
     const int64_t mine = s.count(comm.rank());
     const Buffer none{nullptr, 0, dtype};
+    const bool is_root = comm.rank() == root;
+    const bool in_place = is_root && own_.one_in(2);
     if (op == OpKind::kGather) {
-      const Buffer in = memory(f, values(seed, comm.rank(), mine, dtype), dtype);
-      const Buffer out = comm.rank() == root ? poisoned(f, s.total(), dtype) : none;
+      const Bytes given = values(seed, comm.rank(), mine, dtype);
+      const Buffer out = is_root ? poisoned(f, s.total(), dtype) : none;
+      Buffer in;
+      if (in_place) {
+        in = part_of(out, s.offset(root), mine);
+        if (mine > 0) std::memcpy(in.data, given.data(), given.size());
+      } else {
+        in = memory(f, given, dtype);
+      }
       Bytes want;
       for (int r = 0; r < comm.size(); ++r) append(want, values(seed, r, s.count(r), dtype));
-      if (comm.rank() == root) f.wanted.emplace_back(out, std::move(want));
+      if (is_root) f.wanted.emplace_back(out, std::move(want));
       f.work = comm.gather_v(in, out, s, root);
       return;
     }
     const Bytes all = values(seed, root, s.total(), dtype);
-    const Buffer in = comm.rank() == root ? memory(f, all, dtype) : none;
-    const Buffer out = poisoned(f, mine, dtype);
+    const Buffer in = is_root ? memory(f, all, dtype) : none;
+    const Buffer out = in_place ? part_of(in, s.offset(root), mine) : poisoned(f, mine, dtype);
     const auto begin = all.begin() + s.offset(comm.rank()) * size_of(dtype);
     f.wanted.emplace_back(out, Bytes(begin, begin + mine * size_of(dtype)));
     f.work = comm.scatter_v(in, out, s, root);
