@@ -1,7 +1,8 @@
 // A checkpoint of very many chunks: the time and memory to put its records together, to find the
 // chunks in the files, and to plan a load of all of it on one rank and on one of eight.
 //   bazel run //bench:chunks_bench -- [RANKS [TENSORS]]      1000 and 1000 where not given
-// Every rank has one element of every tensor. The files are made in TEST_TMPDIR or /tmp first.
+// The last line is JSON. Every rank has one element of every tensor. The files are made in
+// TEST_TMPDIR or /tmp first.
 
 #include <fmt/core.h>
 #include <sys/resource.h>
@@ -59,42 +60,45 @@ void make_attempt(const std::string& dir, const std::string& id, int ranks, int 
   }
 }
 
-// Of the wall and of the processor: the machine may be shared.
-std::string seconds_of(const std::function<void()>& f) {
+double seconds_of(const std::function<void()>& f) {
   const auto begin = std::chrono::steady_clock::now();
-  const std::clock_t cpu = std::clock();
   f();
-  const double wall =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return fmt::format("{:.2f} s ({:.2f} s of the processor)", wall,
-                     static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 void measure(const Attempt& attempt, int ranks) {
+  const std::clock_t cpu = std::clock();
   Contents contents;
-  const std::string merged = seconds_of([&] {
+  const double merged = seconds_of([&] {
     Examined examined = examine(attempt);
     if (!examined.is_complete()) abort();
     contents = std::move(examined.contents);
   });
-  const std::string located = seconds_of([&] { locate_chunks(contents); });
+  const double found = seconds_of([&] { locate_chunks(contents); });
   int64_t chunks = 0;
   for (const auto& [name, tensor] : contents.tensors) chunks += std::ssize(tensor.chunks);
-  fmt::print("{} chunks: records merged and checked in {}, chunks found in {}\n", chunks, merged,
-             located);
+  fmt::print("{} chunks: records merged and checked in {:.2f} s, chunks found in {:.2f} s\n",
+             chunks, merged, found);
+  std::string plans;
   for (const int world : {1, 8}) {
     int64_t parts = 0;
-    const std::string planned = seconds_of([&] {
+    const double planned = seconds_of([&] {
       for (const auto& [name, tensor] : contents.tensors) {
         for_each_part(tensor, {{0}, {ranks / world}},
                       [&](const StoredChunk&, const Box&) { ++parts; });
       }
     });
-    fmt::print("plan of one of {} ranks: {} parts in {}\n", world, parts, planned);
+    fmt::print("plan of one of {} ranks: {} parts in {:.2f} s\n", world, parts, planned);
+    plans += fmt::format(",\"plan_{}\":{}", world, planned);
   }
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
-  fmt::print("peak memory {:.0f} MiB\n", static_cast<double>(usage.ru_maxrss) / 1024);
+  // Of the processor as well: the machine may be shared.
+  fmt::print("peak memory {:.0f} MiB, {:.2f} s of the processor\n",
+             static_cast<double>(usage.ru_maxrss) / 1024,
+             static_cast<double>(std::clock() - cpu) / CLOCKS_PER_SEC);
+  fmt::print("{{\"chunks\":{},\"merged\":{},\"found\":{}{},\"peak_bytes\":{}}}\n", chunks, merged,
+             found, plans, int64_t{usage.ru_maxrss} * 1024);
 }
 
 }  // namespace

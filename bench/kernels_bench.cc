@@ -66,7 +66,7 @@ void linear_shapes(benchmark::internal::Benchmark* b) {
     b->Args({kTokens, 256, 256, bits})->Args({kTokens, 256, 688, bits});
     b->Args({kTokens, 688, 256, bits})->Args({kTokens, 768, 768, bits});
     b->Args({kTokens, 768, 2048, bits})->Args({kTokens, 2048, 768, bits});
-    b->Args({1, 768, 2048, bits});
+    b->Args({1, 768, 2048, bits})->Args({kTokens, 2048, 2048, bits});
   }
 }
 

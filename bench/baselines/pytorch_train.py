@@ -3,7 +3,7 @@
 
   pytorch_train.py CONFIG.json TEXT BATCH SEQ STEPS single|ddp|fsdp|tp [--ranks N] [--threads N] [--bf16]
 
-Prints one JSON line: the median tokens/s of the steps after the second, the largest rank's peak memory, the losses.
+--bf16: parameters stay f32; single by autocast, fsdp by its policy. Prints one JSON line: the median tokens/s of the steps after the second, the largest rank's peak memory, the losses.
 Needs PyPI's torch and transformers.
 """
 import argparse
@@ -69,7 +69,8 @@ def rank_main(rank, a, config, port):
         began = time.perf_counter()
         ids = [[text[((step * a.batch + first + b) * a.seq + t) % len(text)] for t in range(a.seq + 1)] for b in range(rows)]
         ids = torch.tensor(ids)
-        logits = model(ids[:, :-1]).logits
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=a.bf16 and a.mode == "single"):
+            logits = model(ids[:, :-1]).logits
         loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]).float(), ids[:, 1:].reshape(-1))
         optimizer.zero_grad()
         loss.backward()
