@@ -1,6 +1,7 @@
 #include "dtensor/fsdp/gather_lane.h"
 
 #include <map>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -10,10 +11,11 @@
 namespace dtensor::fsdp {
 namespace {
 
-// How many lanes this rank has made, by the text of the mesh: a slot of the Context. Ranks that
-// share a mesh count alike, so that no two lanes have one name and no message is needed.
+// How many lanes this rank has made on a root Comm, by the text of the mesh: a slot of the Context.
+// Ranks that share a mesh count alike, so that no two lanes have one name and no message is needed;
+// a rank that has joined a new world counts there as those who were in the old one.
 struct LaneCount {
-  std::map<std::string, int64_t> made;
+  std::map<std::weak_ptr<comm::Comm*>, std::map<std::string, int64_t>, std::owner_less<>> made;
 };
 
 }  // namespace
@@ -22,7 +24,9 @@ GatherLane::GatherLane(const DeviceMesh& mesh) : gathers_(mesh) {
   // Nothing is sent, or not from here.
   if (mesh.size() == 1 || !mesh.coordinate()) return;
   const std::string layout = to_string(mesh.layout());
-  const int64_t number = Context::current().slot<LaneCount>().made[layout]++;
+  auto& made = Context::current().slot<LaneCount>().made;
+  std::erase_if(made, [](const auto& entry) { return entry.first.expired(); });
+  const int64_t number = made[mesh.root().handle()][layout]++;
   std::vector<int> all(static_cast<size_t>(mesh.root().size()));
   std::iota(all.begin(), all.end(), 0);
   root_ = mesh.root().group(all, "fsdp gathers " + std::to_string(number) + " of " + layout);

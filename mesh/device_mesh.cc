@@ -3,7 +3,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include "dtensor/base/context.h"
@@ -17,11 +16,12 @@ namespace {
 // make the same meshes in the same order, so the number tells the groups of two meshes apart
 // without a message, also where their layouts are equal or one of them is gone.
 struct MeshCount {
-  using Root = std::tuple<const comm::Comm*, std::string, int64_t, std::string>;
-  std::map<Root, int64_t> made;
+  std::map<std::weak_ptr<comm::Comm*>, int64_t, std::owner_less<>> made;
 
+  // Another Comm at the address of one that has ended starts anew.
   int64_t next(const comm::Comm& root) {
-    return made[Root(&root, root.run_id(), root.generation(), root.name())]++;
+    std::erase_if(made, [](const auto& entry) { return entry.first.expired(); });
+    return made[root.handle()]++;
   }
 };
 
