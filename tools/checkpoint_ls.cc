@@ -1,5 +1,5 @@
 // dtensor checkpoint ls: the tensors of a checkpoint and where their parts lie. What an attempt
-// that is not complete has is listed as well.
+// that is not complete has is listed as well, and it is said that it is not.
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>
@@ -47,19 +47,25 @@ std::vector<Listed> listed(const Contents& contents) {
   return out;
 }
 
-std::vector<Listed> find_tensors(const std::string& path) {
+struct Found {
+  std::vector<Listed> tensors;
+  std::string incomplete = {};  // why; empty where it is complete
+};
+
+Found find_tensors(const std::string& path) {
   if (const auto attempt = checkpoint::attempt_at(path)) {
-    return listed(checkpoint::examine(*attempt).contents);
+    const checkpoint::Examined examined = checkpoint::examine(*attempt);
+    return {listed(examined.contents), examined.is_complete() ? "" : examined.reason()};
   }
-  return listed(checkpoint::open_stored(path));
+  return {listed(checkpoint::open_stored(path))};
 }
 
 }  // namespace
 
-int checkpoint_ls(Arguments arguments, std::ostream& out, std::ostream&) {
+int checkpoint_ls(Arguments arguments, std::ostream& out, std::ostream& err) {
   const Options options(arguments, {.switches = {"json"}, .positional = 1});
   const bool as_json = options.has("json");
-  const auto tensors = find_tensors(existing_path(options, 0));
+  const auto [tensors, incomplete] = find_tensors(existing_path(options, 0));
   auto json = Json::array();
   for (const Listed& t : tensors) {
     auto chunks = Json::array();
@@ -79,7 +85,10 @@ int checkpoint_ls(Arguments arguments, std::ostream& out, std::ostream&) {
     out << "\n";
   }
   if (as_json) out << json.dump() << "\n";
-  return 0;
+  if (incomplete.empty()) return 0;
+  err << "dtensor checkpoint ls: not complete, listed is what its records have: " << incomplete
+      << "\n";
+  return 1;
 }
 
 }  // namespace dtensor::tools

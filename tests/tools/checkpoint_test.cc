@@ -98,6 +98,19 @@ TEST_F(CheckpointCommand, LsListsTensorsAndChunks) {
   EXPECT_THAT(run({"ls", dir_ / "run"}).out, HasSubstr("[5,3]"));
 }
 
+// One that is being written, or was left by a rank that was killed.
+TEST_F(CheckpointCommand, LsSaysWhatIsNotComplete) {
+  std::filesystem::remove(twenty_.path + "/rank-00001.record.json");
+  Result r = run({"ls", twenty_.path, "--json"});
+  EXPECT_EQ(r.status, 1);
+  EXPECT_EQ(json::parse(r.out)[0]["chunks"].size(), 1U);
+  EXPECT_THAT(r.err, HasSubstr("no record of rank 1 of 2"));
+  std::filesystem::create_directory(dir_ / "run/step-30.x");
+  r = run({"ls", dir_ / "run/step-30.x"});
+  EXPECT_EQ(r.status, 1);
+  EXPECT_THAT(r.err, HasSubstr("no commit record"));
+}
+
 TEST_F(CheckpointCommand, LsTakesOneFileAndAHuggingFaceDirectory) {
   checkpoint::write_tensors(dir_ / "hf.safetensors", {{"a", Tensor::zeros({2}, DType::kBFloat16)}});
   std::filesystem::create_directories(dir_ / "hf");
