@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "dtensor/ops/cpu/attention_backward.h"
@@ -41,16 +42,19 @@ struct QueryTile {
 template <class A>
 class Forward {
  public:
-  Forward(const AttentionSizes& sizes, KeyLimit limit, const ScoreMask<A>& mask)
+  // Tiles have up to `rows` rows.
+  Forward(const AttentionSizes& sizes, KeyLimit limit, const ScoreMask<A>& mask, int64_t rows)
       : sizes_(sizes),
         limit_(limit),
         mask_(mask),
-        scores_(kQueryTile * kKeyTile),
-        sum_(static_cast<size_t>(kQueryTile * sizes.d)),
-        most_(kQueryTile),
-        total_(kQueryTile) {}
+        scores_(static_cast<size_t>(rows * kKeyTile)),
+        sum_(static_cast<size_t>(rows * sizes.d)),
+        most_(static_cast<size_t>(rows)),
+        total_(static_cast<size_t>(rows)) {}
 
-  void run(const QueryTile<A>& tile, const A* k, int64_t k_pitch, const A* v, int64_t v_pitch) {
+  // Keys and values of type A, or of another one, of which each tile is converted.
+  template <class T>
+  void run(const QueryTile<A>& tile, const T* k, int64_t k_pitch, const T* v, int64_t v_pitch) {
     std::ranges::fill(most_, -std::numeric_limits<A>::infinity());
     std::ranges::fill(total_, A{0});
     std::ranges::fill(sum_, A{0});
@@ -58,8 +62,9 @@ class Forward {
     const auto scale = static_cast<A>(sizes_.scale);
     for (int64_t first = 0; first < visible; first += kKeyTile) {
       const int64_t keys = std::min(kKeyTile, visible - first);
-      block_gemm({tile.rows, keys, sizes_.d}, Block<A>{tile.q, tile.pitch},
-                 Block<A>{k + first * k_pitch, k_pitch, Op::kTranspose},
+      Block<A> rows = computed(k + first * k_pitch, k_pitch, keys);
+      rows.op = Op::kTranspose;
+      block_gemm({tile.rows, keys, sizes_.d}, Block<A>{tile.q, tile.pitch}, rows,
                  OutBlock<A>{scores_.data(), kKeyTile}, {.alpha = scale});
       if (mask_.defined()) {
         for (int64_t i = 0; i < tile.rows; ++i) {
@@ -73,13 +78,34 @@ class Forward {
         }
       });
       block_gemm({tile.rows, sizes_.d, keys}, Block<A>{scores_.data(), kKeyTile},
-                 Block<A>{v + first * v_pitch, v_pitch}, OutBlock<A>{sum_.data(), sizes_.d},
+                 computed(v + first * v_pitch, v_pitch, keys), OutBlock<A>{sum_.data(), sizes_.d},
                  {.beta = 1});
     }
     finish(tile);
   }
 
  private:
+  // `count` rows in the type computed in, until the next call.
+  template <class T>
+  Block<A> computed(const T* from, int64_t pitch, int64_t count) {
+    if constexpr (std::is_same_v<T, A>) {
+      return {from, pitch};
+    } else {
+      converted_.resize(static_cast<size_t>(count * sizes_.d));
+      A* to = converted_.data();
+      simd::dispatch([&](auto isa) {
+        constexpr int kLanes = decltype(isa)::template lanes<A>();
+        for (int64_t i = 0; i < count; ++i) {
+          simd::for_lanes<kLanes>(sizes_.d, [&](int64_t c, auto lanes) {
+            simd::store_part<kLanes>(to + i * sizes_.d + c,
+                                     simd::load_part<kLanes>(from + i * pitch + c, lanes), lanes);
+          });
+        }
+      });
+      return {to, sizes_.d};
+    }
+  }
+
   // Scores of row i become exp(score - maximum so far), and what the row has summed up before is
   // brought to that maximum.
   template <class Isa>
@@ -135,15 +161,17 @@ class Forward {
   std::vector<A> sum_;    // of exp(score - most) v
   std::vector<A> most_;   // the largest score so far
   std::vector<A> total_;  // the sum of exp(score - most)
+  std::vector<A> converted_;
 };
 
-template <class A>
+// T is the type of the keys and values that are read: A, or what the tensors have.
+template <class A, class T>
 void forward(const AttentionSizes& n, KeyLimit limit, const ScoreMask<A>& mask,
              const Tensor& q_tensor, const Tensor& k_tensor, const Tensor& v_tensor, A* out,
              A* lse) {
   const Heads<A> q(q_tensor);
-  const Heads<A> k(k_tensor);
-  const Heads<A> v(v_tensor);
+  const Heads<T> k(k_tensor);
+  const Heads<T> v(v_tensor);
   const auto flat = [&](int64_t b, int64_t t, int64_t g, int64_t r) {
     return ((b * n.t + t) * n.g + g) * n.r + r;
   };
@@ -151,8 +179,9 @@ void forward(const AttentionSizes& n, KeyLimit limit, const ScoreMask<A>& mask,
   const bool together = n.t == 1 && n.r > 1 && n.r <= kQueryTile && q.heads_have_pitch();
   const int64_t tiles = together ? 1 : (n.t + kQueryTile - 1) / kQueryTile;
   const int64_t heads = together ? 1 : n.r;
+  const int64_t most_rows = together ? n.r : std::min(kQueryTile, n.t);
   parallel_for(n.b * n.g * heads * tiles, 1, [&](int64_t begin, int64_t end) {
-    Forward<A> work(n, limit, mask);
+    Forward<A> work(n, limit, mask, most_rows);
     for (int64_t task = begin; task < end; ++task) {
       const int64_t t = task % tiles * kQueryTile;
       const int64_t r = task / tiles % heads;
@@ -201,9 +230,14 @@ AttentionResult attention_forward(const Tensor& q, const Tensor& k, const Tensor
   const Tensor lse = Tensor::empty({n.b, n.t, n.g, n.r}, dtype);
   const KeyLimit limit{params.causal, params.query_offset};
   visit_floating("attention_forward", q.dtype(), [&](auto t) {
-    using A = simd::Compute<decltype(t)>;
+    using T = decltype(t);
+    using A = simd::Compute<T>;
     const ScoreMask<A> mask("attention_forward", params.mask, n, q.dtype());
-    forward<A>(n, limit, mask, q, k, v, out.data<A>(), lse.data<A>());
+    if (n.t == 1) {  // a cache is read once: not copied before
+      forward<A, T>(n, limit, mask, q, k, v, out.data<A>(), lse.data<A>());
+    } else {
+      forward<A, A>(n, limit, mask, q, k, v, out.data<A>(), lse.data<A>());
+    }
   });
   return {out.to(q.dtype()), lse};
 }

@@ -14,7 +14,7 @@
 #include "dtensor/base/error.h"
 #include "dtensor/ops/cpu/dnnl_thread.h"
 #include "dtensor/ops/cpu/gemm_f64.h"
-#include "dtensor/ops/cpu/simd.h"
+#include "dtensor/ops/cpu/row_product.h"
 
 namespace dtensor::cpu {
 namespace {
@@ -161,46 +161,14 @@ void by_f32(GemmSize s, const Block<BFloat16>& a, const Block<BFloat16>& b,
              {.beta = beta});
 }
 
-// A row in the type that is computed in.
-const float* as_floats(const float* x, int64_t /*count*/) { return x; }
-const float* as_floats(const BFloat16* x, int64_t count) {
-  static thread_local std::vector<float> kept;
-  kept.resize(static_cast<size_t>(count));
-  std::transform(x, x + count, kept.begin(), [](BFloat16 v) { return static_cast<float>(v); });
-  return kept.data();
-}
-
-// One row of a by the rows of a transposed b: generating a token reads every weight once, one row
-// after the other, which is as fast as memory goes.
-template <class T>
-void row_by_rows(GemmSize s, const T* given, const Block<T>& b, T* c) {
-  const float* a = as_floats(given, s.k);
-  simd::dispatch([&](auto isa) {
-    constexpr int kLanes = decltype(isa)::template lanes<float>();
-    using Vector = simd::Vec<float, kLanes>;
-    for (int64_t j = 0; j < s.n; ++j) {
-      const T* row = b.data + j * b.pitch;
-      Vector sum[4] = {};
-      int64_t p = 0;
-      for (; p + 4 * kLanes <= s.k; p += 4 * kLanes) {
-        for (int l = 0; l < 4; ++l) {
-          sum[l] +=
-              simd::load<kLanes>(a + p + l * kLanes) * simd::load<kLanes>(row + p + l * kLanes);
-        }
-      }
-      for (; p + kLanes <= s.k; p += kLanes) {
-        sum[0] += simd::load<kLanes>(a + p) * simd::load<kLanes>(row + p);
-      }
-      float total = simd::sum_lanes<kLanes, float>((sum[0] + sum[1]) + (sum[2] + sum[3]));
-      for (; p < s.k; ++p) total += a[p] * static_cast<float>(row[p]);
-      c[j] = static_cast<T>(total);
-    }
-  });
-}
-
+// One row by the rows of a transposed b.
 template <class T>
 bool is_row_by_rows(GemmSize size, const Block<T>& a, const Block<T>& b) {
   return size.m == 1 && a.op == Op::kNone && b.op == Op::kTranspose;
+}
+template <class T>
+void row_by_rows(GemmSize size, const Block<T>& a, const Block<T>& b, const OutBlock<T>& c) {
+  row_product(RowProduct<T>{a.data, b.data, b.pitch, size.n, size.k, c.data});
 }
 
 }  // namespace
@@ -210,7 +178,7 @@ void block_gemm(GemmSize size, const Block<float>& a, const Block<float>& b,
   if (size.m == 0 || size.n == 0) return;
   if (size.k == 0) return scale_block(size, c, scale.beta);
   if (is_row_by_rows(size, a, b) && scale.alpha == 1 && scale.beta == 0) {
-    return row_by_rows(size, a.data, b, c.data);
+    return row_by_rows(size, a, b, c);
   }
   if (is_small(size)) return small_product(size, a, b, c, scale);
   const DnnlThread one;
@@ -234,7 +202,7 @@ void block_gemm(GemmSize size, const Block<BFloat16>& a, const Block<BFloat16>& 
     for (int64_t i = 0; i < size.m; ++i) std::fill_n(c.data + i * c.pitch, size.n, BFloat16{});
     return;
   }
-  if (is_row_by_rows(size, a, b)) return row_by_rows(size, a.data, b, c.data);
+  if (is_row_by_rows(size, a, b)) return row_by_rows(size, a, b, c);
   if (run_bf16(size, a, b, c.data, c.pitch, Type::bf16)) return;
   std::vector<float> wide(static_cast<size_t>(size.m * size.n));
   by_f32(size, a, b, {wide.data(), size.n}, 0);

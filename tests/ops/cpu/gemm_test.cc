@@ -128,6 +128,20 @@ TEST_P(Gemm, StacksMultiplyMatrixByMatrix) {
             (Shape{0, 5, 4}));
 }
 
+// A token's row by a weight: lengths around the vectors of every instruction set, rows with a
+// pitch.
+TEST_P(Gemm, OneRowTimesAWeight) {
+  for (const int64_t k : {1, 2, 3, 7, 8, 15, 16, 31, 33, 63, 64, 65, 96, 127, 130, 577}) {
+    const Tensor x = random({1, k}, GetParam(), 16);
+    const Tensor wide = random({5, k + 3}, GetParam(), 17);
+    const Tensor w = wide.narrow(1, 1, k);
+    const Values want = product(values(x), values(w.transpose(0, 1).clone()), 1, 1, 5, k);
+    SCOPED_TRACE(k);
+    expect_close(cpu::linear(x, w), want, rounding(GetParam()), tolerance(GetParam(), k));
+    expect_close(cpu::linear(x, w.clone()), want, rounding(GetParam()), tolerance(GetParam(), k));
+  }
+}
+
 TEST_P(Gemm, ThreadsDoNotChangeBits) {
   const Tensor x = random({700, 96}, GetParam(), 11);
   const Tensor w = random({150, 96}, GetParam(), 12);
