@@ -3,6 +3,7 @@
 #include <string>
 
 #include "dtensor/ops/cpu/dtypes.h"
+#include "dtensor/ops/cpu/half.h"
 #include "dtensor/ops/cpu/parallel.h"
 #include "dtensor/ops/cpu/rows.h"
 #include "dtensor/ops/cpu/simd.h"
@@ -47,6 +48,9 @@ template <Direction kDirection>
 Tensor run(const char* op, const Tensor& x, const Tensor& cos, const Tensor& sin) {
   check(op, x, cos);
   check(op, x, sin);
+  if (x.dtype() == DType::kFloat16) {
+    return run<kDirection>(op, f16_as_f32(x), f16_as_f32(cos), f16_as_f32(sin)).to(DType::kFloat16);
+  }
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   if (x.numel() == 0) return out;
   visit_floating(op, x.dtype(), [&](auto t) {

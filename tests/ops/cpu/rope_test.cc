@@ -89,6 +89,27 @@ TEST_P(Rope, ThreadsDoNotChangeBits) {
   EXPECT_EQ(with_threads(1, run), with_threads(3, run));
 }
 
+TEST(RopeOfFloat16, IsComputedInFloat32AndRoundedOnce) {
+  const DType f16 = DType::kFloat16;
+  const Tensor x = random({2, 5, 3, 12}, f16, 8);
+  const Tensor cos = random({5, 12}, f16, 9);
+  const Tensor sin = random({5, 12}, f16, 10);
+  // Halves of an ulp of values below 2, and what f32 loses before.
+  const double absolute = 0x1p-11 + 1e-6;
+  const Tensor y = cpu::rope(x, cos, sin);
+  EXPECT_EQ(y.dtype(), f16);
+  expect_close(y, rotated(values(x), values(cos), values(sin), 2, 5, 3, 12), 0, absolute);
+  // Tables in f32 are used as they are.
+  const Tensor fine_cos = random({5, 12}, DType::kFloat32, 9);
+  const Tensor fine_sin = random({5, 12}, DType::kFloat32, 10);
+  expect_close(cpu::rope(x, fine_cos, fine_sin),
+               rotated(values(x), values(fine_cos), values(fine_sin), 2, 5, 3, 12), 0, absolute);
+  EXPECT_EQ(bits(cpu::rope_backward(strided(x), cos, sin)),
+            bits(cpu::rope_backward(x.to(DType::kFloat32), cos.to(DType::kFloat32),
+                                    sin.to(DType::kFloat32))
+                     .to(f16)));
+}
+
 TEST(RopeErrors, TablesMustFit) {
   const Tensor x = Tensor::zeros({2, 3, 4});
   const Tensor t = Tensor::zeros({3, 4});
@@ -99,6 +120,7 @@ TEST(RopeErrors, TablesMustFit) {
   EXPECT_EQ(cpu::rope(Tensor::zeros({0, 3, 4}), t, t).shape(), (Shape{0, 3, 4}));
   EXPECT_EQ(cpu::rope(Tensor::zeros({2, 0, 4}), t.narrow(0, 0, 0), t.narrow(0, 0, 0)).numel(), 0);
   EXPECT_EQ(cpu::rope(x.to(DType::kBFloat16), t, t).dtype(), DType::kBFloat16);
+  EXPECT_THROW(cpu::rope(x.to(DType::kFloat16), t, t.to(DType::kBFloat16)), ArgumentError);
 }
 
 }  // namespace
