@@ -212,14 +212,24 @@ void check_support(const Call& call, const Capabilities& able) {
     device = b.device;
   };
   for (const ConstBuffer& b : call.in) check(b, "in");
-  const bool all_have_out = call.op != OpKind::kReduce && call.op != OpKind::kGather;
-  for (const Buffer& b : call.out) {
-    if (all_have_out) check(b, "out");
-  }
+  for (const Buffer& b : call.out) check(b, "out");
   for (const P2P& leg : call.legs) check(leg.buffer, "leg");
 }
 
 }  // namespace
+
+void drop_unused(Call& call, int rank) {
+  if (rank == call.root || call.in.size() != call.out.size()) return;
+  if (call.op == OpKind::kReduce || call.op == OpKind::kGather) {
+    for (size_t i = 0; i < call.out.size(); ++i) {
+      call.out[i] = {nullptr, 0, call.in[i].dtype, call.in[i].device};
+    }
+  } else if (call.op == OpKind::kScatter) {
+    for (size_t i = 0; i < call.in.size(); ++i) {
+      call.in[i] = Buffer{nullptr, 0, call.out[i].dtype, call.out[i].device};
+    }
+  }
+}
 
 void check_call(const Call& call, const Backend& backend) {
   const int rank = backend.rank();

@@ -85,6 +85,7 @@ void Comm::abort(std::string_view reason) noexcept { backend_->abort(reason); }
 
 Work Comm::submit(Call call) {
   lane_->check_alive();
+  internal::drop_unused(call, backend_->rank());
   internal::check_call(call, *backend_);
   backend_->issue(call);
   call.deadline = call.deadline.resolved();

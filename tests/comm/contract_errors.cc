@@ -214,6 +214,44 @@ TEST_P(CommContract, WrongArgumentsAreRefusedAndNothingIsSent) {
   });
 }
 
+// Memory that is none, of another dtype and of a device: on a rank that is not the root it has no
+// meaning, on the root it is refused.
+TEST_P(CommContract, WhatOnlyTheRootUsesIsNotLookedAtElsewhere) {
+  run([](Comm& comm) {
+    const int size = comm.size();
+    const Device nowhere{DeviceType::kCuda, 5};
+    const Buffer ill{reinterpret_cast<void*>(8), 1000, DType::kInt64, nowhere};
+    for (int root = 0; root < size; ++root) {
+      const bool mine = comm.rank() == root;
+      std::vector<float> x(3, static_cast<float>(comm.rank() + 1));
+      std::vector<float> sum(3, -1);
+      const auto cx = view(std::as_const(x));
+      comm.reduce(cx, mine ? view(sum) : ill, root, ReduceOp::kSum).wait();
+      const auto want = static_cast<float>(size * (size + 1) / 2);
+      EXPECT_EQ(sum, std::vector<float>(3, mine ? want : -1));
+
+      std::vector<float> all(3 * static_cast<size_t>(size), -1);
+      const Segments even = Segments::even(3 * size, size);
+      comm.gather_v(cx, mine ? view(all) : ill, even, root).wait();
+      for (size_t i = 0; i < all.size(); ++i) {
+        EXPECT_EQ(all[i], mine ? static_cast<float>(i / 3 + 1) : -1);
+      }
+
+      std::vector<float> part(3, -1);
+      comm.scatter_v(mine ? ConstBuffer(view(all)) : ConstBuffer(ill), view(part), even, root)
+          .wait();
+      EXPECT_EQ(part, x);
+      if (mine) {
+        const Buffer elsewhere{sum.data(), 3, DType::kFloat32, nowhere};
+        EXPECT_THROW((void)comm.reduce(cx, elsewhere, root, ReduceOp::kSum), ArgumentError);
+        EXPECT_THROW((void)comm.gather_v(cx, ill, even, root), ArgumentError);
+        EXPECT_THROW((void)comm.scatter_v(ConstBuffer(ill), view(part), even, root), ArgumentError);
+      }
+      comm.barrier().wait();
+    }
+  });
+}
+
 // Aluminum#22, Aluminum#92: overlap by half.
 TEST_P(CommContract, OverlappingBuffersAreRefused) {
   run([](Comm& comm) {

@@ -169,6 +169,24 @@ TEST(Nccl, ACallWaitsForWhatItsStreamHad) {
   expect_no_faults();
 }
 
+// What is empty there says nothing of a device either.
+TEST(Nccl, WhatOnlyTheRootUsesMayBeEmptyElsewhere) {
+  run_ranks(hybrid_world(3), [](Comm& comm) {
+    const bool root = comm.rank() == 1;
+    std::vector<float> x(2, static_cast<float>(comm.rank()));
+    std::vector<float> all(6, -1);
+    comm.gather_v(on_gpu(x), root ? on_gpu(all) : Buffer{}, Segments::even(6, 3), 1).wait();
+    EXPECT_EQ(all, root ? (std::vector<float>{0, 0, 1, 1, 2, 2}) : std::vector<float>(6, -1));
+    std::vector<float> part(2, -1);
+    comm.scatter_v(root ? on_gpu(all) : Buffer{}, on_gpu(part), Segments::even(6, 3), 1).wait();
+    EXPECT_EQ(part, x);
+    std::vector<float> sum(2, -1);
+    comm.reduce(on_gpu(x), root ? on_gpu(sum) : Buffer{}, 1, ReduceOp::kSum).wait();
+    EXPECT_EQ(sum, std::vector<float>(2, root ? 3 : -1));
+  });
+  expect_no_faults();
+}
+
 TEST(Nccl, MemoryOfAnotherDeviceIsRefusedBeforeAnythingIsSent) {
   run_ranks(hybrid_world(1), [](Comm& comm) {
     std::vector<float> v(1, 1);
