@@ -50,7 +50,8 @@ struct Unknown {
   std::string in = {};
   std::optional<Handshake> handshake = {};  // until it is done
 };
-constexpr size_t kMaxUnknown = 64;
+// Beside the ranks that may come at one time.
+constexpr size_t kMaxStrangers = 64;
 constexpr std::string_view kService = "control";
 
 void refuse(Unknown& u, std::string_view why) {
@@ -73,7 +74,7 @@ class Door {
       }
       wait();
       while (Fd fd = accept_from(listener_)) {
-        if (unknown_.size() >= kMaxUnknown) {
+        if (unknown_.size() >= kMaxStrangers + static_cast<size_t>(o_.size)) {
           refuse(unknown_.front(), "it says nothing, and many others wait");
           unknown_.pop_front();
         }

@@ -324,6 +324,42 @@ TEST(ControlMesh, StrangersAreDroppedAndDelayNobody) {
   EXPECT_TRUE(c->ask(kComm, std::vector<int>{1}, kLong)[0].has_value());
 }
 
+// All ranks of a large world connect before one of them has said who it is.
+TEST(ControlMesh, ManyRanksMayComeAtOneTime) {
+  constexpr int kSize = 200;
+  Fd listener = internal::listen_on("127.0.0.1", 0);
+  const internal::HostPort address = internal::local_address(listener);
+  std::vector<Fd> ranks;
+  for (int r = 1; r < kSize; ++r) ranks.push_back(internal::connect_to(address, {}));
+  const auto store = make_memory_store();
+  std::vector<Fd> mesh;
+  std::thread zero([&] {
+    mesh = internal::connect_control_mesh(std::move(listener), *store,
+                                          {0, kSize, "token", "", Deadline::after(kLong)});
+  });
+  const auto greeting = [](int r) {
+    std::string g = "DTCTRL01token" + std::string(59, '\0');
+    g.append(reinterpret_cast<const char*>(&r), sizeof(r));
+    return g;
+  };
+  for (int r = 1; r < kSize; ++r) {
+    std::string answer(greeting(0).size(), '\0');
+    try {
+      internal::write_all(ranks[static_cast<size_t>(r - 1)], greeting(r), {});
+      internal::read_all(ranks[static_cast<size_t>(r - 1)], answer.data(), answer.size(),
+                         Deadline::after(kLong));
+    } catch (const Error& e) {
+      ADD_FAILURE() << "rank " << r << ": " << e.what();
+      ranks[static_cast<size_t>(r - 1)] = internal::connect_to(address, {});
+      internal::write_all(ranks[static_cast<size_t>(r - 1)], greeting(r), {});
+      continue;
+    }
+    EXPECT_EQ(answer, greeting(0));
+  }
+  zero.join();
+  for (int r = 1; r < kSize; ++r) EXPECT_TRUE(static_cast<bool>(mesh[static_cast<size_t>(r)])) << r;
+}
+
 TEST(ControlMesh, ARankThatDoesNotConnectIsNamed) {
   const auto store = make_memory_store();
   try {
