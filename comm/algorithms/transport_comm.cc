@@ -230,7 +230,13 @@ std::shared_ptr<Backend> TransportBackend::group(std::span<const int> ranks,
           "group \"{}\" of these ranks was made before; keep it, or give another name", name));
     }
   }
-  return std::make_shared<TransportBackend>(world_, id, std::move(world_ranks), mine, link_);
+  try {
+    return std::make_shared<TransportBackend>(world_, id, std::move(world_ranks), mine, link_);
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    groups_.erase(id);  // there is none
+    throw;
+  }
 }
 
 }  // namespace

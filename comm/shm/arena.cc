@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,8 +17,14 @@
 namespace dtensor::comm::shm {
 namespace {
 
+// As Linux has them; older headers do not.
+constexpr unsigned kNoExecSeal = 0x8;
+
 internal::Fd new_file(int64_t bytes) {
-  internal::Fd fd(memfd_create("dtensor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  // Never a program. Linux knows that since 6.3, and may be set to refuse any other.
+  internal::Fd fd(memfd_create("dtensor", kFlags | kNoExecSeal));
+  if (!fd && errno == EINVAL) fd = internal::Fd(memfd_create("dtensor", kFlags));
   if (!fd) throw Error(fmt::format("memfd_create: {}", std::strerror(errno)));
   if (ftruncate(fd.get(), bytes) != 0) {
     throw Error(fmt::format("shared memory of {} bytes: {}", bytes, std::strerror(errno)));
@@ -56,27 +63,46 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
   return *this;
 }
 
-Arena::Arena(int64_t bytes)
-    : fd_(new_file(whole_pages(bytes))),
-      mapping_(fd_, whole_pages(bytes), Mapping::Access::kReadWrite) {
-  free_[0] = mapping_.size_bytes();
+Mapping map_given(const internal::Fd& fd, int64_t bytes) {
+  const int seals = fcntl(fd.get(), F_GET_SEALS);
+  struct stat info = {};
+  if (seals < 0 || fstat(fd.get(), &info) != 0) {
+    throw Error("shared memory: what a rank of this host gave is no memory");
+  }
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW;
+  if ((seals & kSeals) != kSeals || info.st_size != bytes) {
+    throw Error(fmt::format(
+        "shared memory: a rank of this host gave {} bytes of memory that is {}; {} bytes that are "
+        "sealed are due",
+        info.st_size, (seals & kSeals) == kSeals ? "sealed" : "not sealed", bytes));
+  }
+  return {fd, bytes, Mapping::Access::kRead};
 }
 
-void* Arena::allocate(int64_t bytes, Pages pages) {
+Arena::Arena(int64_t users_bytes, int64_t own_bytes)
+    : fd_(new_file(whole_pages(users_bytes) + whole_pages(own_bytes))),
+      own_bytes_(whole_pages(own_bytes)),
+      mapping_(fd_, whole_pages(users_bytes) + own_bytes_, Mapping::Access::kReadWrite) {
+  if (own_bytes_ > 0) free_of(For::kOwn)[0] = own_bytes_;
+  if (size_bytes() > own_bytes_) free_of(For::kUsers)[own_bytes_] = size_bytes() - own_bytes_;
+}
+
+void* Arena::allocate(int64_t bytes, For purpose) {
   if (bytes < 0 || bytes > size_bytes()) return nullptr;
   const int64_t size = std::max(whole_pages(bytes), kPageBytes);
   int64_t offset = 0;
   {
     const std::lock_guard lock(mutex_);
+    Free& free = free_of(purpose);
     const auto room =
-        std::ranges::find_if(free_, [&](const auto& block) { return block.second >= size; });
-    if (room == free_.end()) return nullptr;
+        std::ranges::find_if(free, [&](const auto& block) { return block.second >= size; });
+    if (room == free.end()) return nullptr;
     offset = room->first;
     const int64_t rest = room->second - size;
-    free_.erase(room);
-    if (rest > 0) free_[offset + size] = rest;
+    free.erase(room);
+    if (rest > 0) free[offset + size] = rest;
   }
-  if (pages == Pages::kNow) {
+  if (purpose == For::kUsers) {
     int status = 0;
     do {
       status = fallocate(fd_.get(), 0, offset, size);
@@ -95,23 +121,23 @@ void Arena::deallocate(void* data, int64_t bytes) noexcept {
   // Where this fails the memory stays taken, and allocate would give old contents: then it is lost.
   if (fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, size) != 0) return;
   const std::lock_guard lock(mutex_);
-  give_back(offset, size);
+  give_back(free_of(offset < own_bytes_ ? For::kOwn : For::kUsers), offset, size);
 }
 
-void Arena::give_back(int64_t offset, int64_t bytes) {
-  auto next = free_.lower_bound(offset);
-  if (next != free_.end() && offset + bytes == next->first) {
+void Arena::give_back(Free& to, int64_t offset, int64_t bytes) {
+  auto next = to.lower_bound(offset);
+  if (next != to.end() && offset + bytes == next->first) {
     bytes += next->second;
-    next = free_.erase(next);
+    next = to.erase(next);
   }
-  if (next != free_.begin()) {
+  if (next != to.begin()) {
     const auto before = std::prev(next);
     if (before->first + before->second == offset) {
       before->second += bytes;
       return;
     }
   }
-  free_[offset] = bytes;
+  to[offset] = bytes;
 }
 
 int64_t Arena::offset_of(const void* data, int64_t bytes) const {

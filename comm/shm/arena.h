@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -40,35 +41,43 @@ class Mapping {
   int64_t bytes_ = 0;
 };
 
+// Maps what another process gave as its arena, to be read. Error where it is no memory file of
+// `bytes` bytes that can neither shrink nor grow: reading beyond its end would end this process.
+Mapping map_given(const internal::Fd& fd, int64_t bytes);
+
 // Thread-safe. Lives at least as long as the memory taken from it.
 class Arena {
  public:
-  enum class Pages : uint8_t {
-    kNow,    // taken from the system at once: memory that is out shows here, not on first use
-    kOnUse,  // sparse
+  // Neither has what the other does not use.
+  enum class For : uint8_t {
+    kUsers,  // taken from the system at once: memory that is out shows here, not on first use
+    kOwn,    // sparse
   };
 
-  // `bytes` is the most that can be taken from it. Error where the system refuses.
-  explicit Arena(int64_t bytes);
+  // The most that can be taken for each. Error where the system refuses.
+  Arena(int64_t users_bytes, int64_t own_bytes);
 
   const internal::Fd& fd() const { return fd_; }
   std::byte* base() const { return mapping_.data(); }
   int64_t size_bytes() const { return mapping_.size_bytes(); }
 
   // Whole pages, all bits zero; nullptr where there is no room, or memory is out.
-  void* allocate(int64_t bytes, Pages pages);
+  void* allocate(int64_t bytes, For purpose);
   // The pages go back to the system.
   void deallocate(void* data, int64_t bytes) noexcept;
   // Where [data, data + bytes) lies in it, -1 where it does not.
   int64_t offset_of(const void* data, int64_t bytes) const;
 
  private:
-  void give_back(int64_t offset, int64_t bytes);  // to free_, joined with its neighbours
+  using Free = std::map<int64_t, int64_t>;                         // offset to bytes
+  static void give_back(Free& to, int64_t offset, int64_t bytes);  // joined with its neighbours
+  Free& free_of(For purpose) { return free_[static_cast<size_t>(purpose)]; }
 
   internal::Fd fd_;
+  const int64_t own_bytes_;  // from the beginning; the rest is for users
   Mapping mapping_;
   std::mutex mutex_;
-  std::map<int64_t, int64_t> free_;  // guarded by mutex_: offset to bytes
+  std::array<Free, 2> free_;  // guarded by mutex_
 };
 
 }  // namespace dtensor::comm::shm

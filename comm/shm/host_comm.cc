@@ -105,7 +105,9 @@ void HostComm::run(Link& link, const Call& call) {
     }
     finish();
   } catch (...) {
-    mine_.failed.store(true, std::memory_order_seq_cst);
+    mine_.failed.store(true, std::memory_order_relaxed);
+    // Before anything that the caller writes to its memory from now on: see finish().
+    std::atomic_thread_fence(std::memory_order_seq_cst);
     throw;
   }
 }
@@ -209,7 +211,8 @@ bool HostComm::place_all(Announcement& a) {
 bool HostComm::has_announced(int r) {
   Peer& p = peers_[static_cast<size_t>(r)];
   if (p.slot == nullptr) {
-    p.slot = neighbours_->find(members_[static_cast<size_t>(r)], comm_, size_);
+    p.found = neighbours_->find(members_[static_cast<size_t>(r)], comm_, size_);
+    p.slot = p.found.slot;
     if (p.slot == nullptr) return false;
   }
   p.said = &p.slot->announcements[static_cast<size_t>((turn_ - 1) % 2)];
@@ -231,15 +234,28 @@ void HostComm::check(const Call& call, int r) const {
     return h;
   };
   const std::string what = difference(header(*said_, r), r, header(theirs, rank_));
-  if (!what.empty()) throw CallsDiffer(r, what);
+  if (what.empty()) return;
+  check_held(r);
+  throw CallsDiffer(r, what);
+}
+
+// Throws where what was read of rank r may have been of another Comm.
+void HostComm::check_held(int r) const {
+  const int world_rank = members_[static_cast<size_t>(r)];
+  if (neighbours_->holds(peers_[static_cast<size_t>(r)].found, world_rank, comm_)) return;
+  throw TransportError(TransportError::Kind::kPeer, world_rank, "it has closed its Comm");
 }
 
 void HostComm::finish() {
+  for (int r = 0; r < size_; ++r) {
+    if (r != rank_) check_held(r);
+  }
   if (read_in_place_) {
-    // A rank that failed may have written over what was read.
+    // A rank that failed may have written over what was read. The fence of run() is the other half.
     std::atomic_thread_fence(std::memory_order_acquire);
     for (int r = 0; r < size_; ++r) {
-      if (r == rank_ || !peers_[static_cast<size_t>(r)].slot->failed.load()) continue;
+      const Slot& slot = *peers_[static_cast<size_t>(r)].slot;
+      if (r == rank_ || !slot.failed.load(std::memory_order_relaxed)) continue;
       throw TransportError(TransportError::Kind::kInterrupted, members_[static_cast<size_t>(r)],
                            "it failed while its memory was read");
     }

@@ -39,6 +39,7 @@ class HostComm {
  private:
   struct Peer {
     const Slot* slot = nullptr;  // nullptr until it is found
+    Neighbours::Found found;     // the same, and where
     const Announcement* said = nullptr;
     int64_t published = 0;  // chunks in the lane to it
     int64_t consumed = 0;   // chunks taken from its lane to this rank
@@ -53,6 +54,7 @@ class HostComm {
   Source offer(Announcement& a);
   bool place_all(Announcement& a);
   void check(const Call& call, int r) const;
+  void check_held(int r) const;
   bool has_announced(int r);
   void prepare();
   bool advance();

@@ -1,12 +1,13 @@
 #include "dtensor/comm/shm/neighbours.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <new>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "dtensor/base/error.h"
@@ -23,10 +24,23 @@ constexpr std::string_view kOk = "ok";
 // What an arena holds beside its SharedBlocks.
 constexpr int64_t kOwnBytes = int64_t{1} << 30;
 
-int64_t size_of_file(const internal::Fd& fd) {
-  struct stat s = {};
-  if (fstat(fd.get(), &s) != 0) throw Error("shared memory: what a rank gave is no memory");
-  return s.st_size;
+// What a rank says of its memory in the store.
+struct Offer {
+  Party party;
+  int64_t bytes = 0;
+};
+
+std::string text_of(const Offer& o) {
+  return fmt::format("{} {} {}", o.party.name, o.party.key, o.bytes);
+}
+
+Offer offer_of(const std::string& text) {
+  Offer o;
+  std::istringstream in(text);
+  if (!(in >> o.party.name >> o.party.key >> o.bytes)) {
+    throw Error(fmt::format("shared memory: a rank of this host offers \"{}\"", text));
+  }
+  return o;
 }
 
 }  // namespace
@@ -56,8 +70,8 @@ std::shared_ptr<Neighbours> Neighbours::meet(Store& store, const NeighbourOption
   std::optional<HandOver> hand_over;
   if (options.arena_bytes > 0) {
     try {
-      arena = std::make_shared<Arena>(options.arena_bytes + kOwnBytes);
-      void* first = arena->allocate(sizeof(Directory), Arena::Pages::kOnUse);
+      arena = std::make_shared<Arena>(options.arena_bytes, kOwnBytes);
+      void* first = arena->allocate(sizeof(Directory), Arena::For::kOwn);
       internal_check(first == arena->base(), "an arena does not begin with its directory");
       new (first) Directory;
       hand_over.emplace();
@@ -66,24 +80,35 @@ std::shared_ptr<Neighbours> Neighbours::meet(Store& store, const NeighbourOption
       hand_over.reset();
     }
   }
-  store.set(key("name", options.rank), hand_over ? hand_over->name() : std::string(kOff));
-  std::vector<std::string> names;
-  for (const int r : here) names.push_back(store.get(key("name", r), deadline));
+  store.set(key("offer", options.rank),
+            hand_over ? text_of({hand_over->me(), arena->size_bytes()}) : std::string(kOff));
+  std::vector<std::string> offers;
+  for (const int r : here) offers.push_back(store.get(key("offer", r), deadline));
   std::vector<Mapping> others(static_cast<size_t>(size));
-  if (hand_over && std::ranges::find(names, kOff) == names.end()) {
+  // Of the ranks of this host: one of them goes without.
+  const std::string failed = key("failed", std::min(options.rank, here.front()));
+  if (hand_over && std::ranges::find(offers, kOff) == offers.end()) {
     try {
-      const std::vector<internal::Fd> given = hand_over->swap(arena->fd(), names, deadline);
+      std::vector<Party> parties;
+      std::vector<int64_t> bytes;
+      for (const std::string& text : offers) {
+        Offer o = offer_of(text);
+        parties.push_back(std::move(o.party));
+        bytes.push_back(o.bytes);
+      }
+      const std::vector<internal::Fd> given =
+          hand_over->swap(arena->fd(), parties, deadline, [&] { return store.has(failed); });
       for (size_t i = 0; i < here.size(); ++i) {
-        others[static_cast<size_t>(here[i])] =
-            Mapping(given[i], size_of_file(given[i]), Mapping::Access::kRead);
+        others[static_cast<size_t>(here[i])] = map_given(given[i], bytes[i]);
       }
     } catch (const Error& e) {
       trouble = e.what();
+      store.set(failed, kOff);
     }
   }
   // Either all of the host, or none: what a Comm of some of them does must be the same on each.
   store.set(key("state", options.rank), trouble.empty() ? kOk : trouble);
-  bool all = hand_over.has_value() && std::ranges::find(names, kOff) == names.end();
+  bool all = hand_over.has_value() && std::ranges::find(offers, kOff) == offers.end();
   for (const int r : here) {
     const std::string state = store.get(key("state", r), deadline);
     if (state != kOk && trouble.empty()) trouble = fmt::format("rank {}: {}", r, state);
@@ -121,11 +146,13 @@ bool Neighbours::have(std::span<const int> world_ranks) const {
 Slot& Neighbours::open(uint64_t comm, std::span<const int> world_ranks) {
   const std::lock_guard lock(mutex_);
   reuse_closed();
-  void* memory = arena_->allocate(Slot::size_bytes(static_cast<int>(world_ranks.size())),
-                                  Arena::Pages::kOnUse);
   Directory& d = directory();
   const int64_t used = d.used.load(std::memory_order_relaxed);
-  if (memory == nullptr || (vacant_.empty() && used == static_cast<int64_t>(d.entries.size()))) {
+  const bool full = vacant_.empty() && used == static_cast<int64_t>(d.entries.size());
+  void* memory = full ? nullptr
+                      : arena_->allocate(Slot::size_bytes(static_cast<int>(world_ranks.size())),
+                                         Arena::For::kOwn);
+  if (memory == nullptr) {
     throw Error(fmt::format(
         "a Comm of {} ranks: no room in shared memory beside {} others; let some of them go",
         world_ranks.size(), open_.size() + closed_.size()));
@@ -162,7 +189,7 @@ bool Neighbours::all_closed(const Closed& slot) const {
   const int ranks = static_cast<int>(slot.world_ranks.size());
   return std::ranges::all_of(slot.world_ranks, [&](int r) {
     if (r == rank_) return true;
-    const Slot* other = find(r, slot.comm, ranks);
+    const Slot* other = find(r, slot.comm, ranks).slot;
     return other == nullptr || other->closed.load(std::memory_order_acquire);
   });
 }
@@ -171,14 +198,16 @@ void Neighbours::reuse_closed() {
   std::erase_if(closed_, [&](const Closed& c) {
     if (!all_closed(c)) return false;
     void* memory = arena_->base() + c.entry->offset.load();
-    c.entry->comm.store(0, std::memory_order_release);
+    c.entry->comm.store(0, std::memory_order_relaxed);
+    // Before its memory changes: see holds().
+    std::atomic_thread_fence(std::memory_order_seq_cst);
     arena_->deallocate(memory, Slot::size_bytes(static_cast<int>(c.world_ranks.size())));
     vacant_.push_back(c.entry);
     return true;
   });
 }
 
-const Slot* Neighbours::find(int world_rank, uint64_t comm, int ranks) const {
+Neighbours::Found Neighbours::find(int world_rank, uint64_t comm, int ranks) const {
   const auto* d = reinterpret_cast<const Directory*>(base_of(world_rank));
   const int64_t used = std::min<int64_t>(d->used.load(std::memory_order_acquire),
                                          static_cast<int64_t>(d->entries.size()));
@@ -187,9 +216,16 @@ const Slot* Neighbours::find(int world_rank, uint64_t comm, int ranks) const {
     if (entry.comm.load(std::memory_order_acquire) != comm) continue;
     const std::byte* slot =
         at(world_rank, entry.offset.load(std::memory_order_relaxed), Slot::size_bytes(ranks));
-    return reinterpret_cast<const Slot*>(slot);
+    return {reinterpret_cast<const Slot*>(slot), &entry};
   }
-  return nullptr;
+  return {};
+}
+
+bool Neighbours::holds(const Found& found, int world_rank, uint64_t comm) const {
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return found.entry->comm.load(std::memory_order_relaxed) == comm &&
+         base_of(world_rank) + found.entry->offset.load(std::memory_order_relaxed) ==
+             reinterpret_cast<const std::byte*>(found.slot);
 }
 
 const std::byte* Neighbours::at(int world_rank, int64_t offset, int64_t bytes) const {

@@ -35,9 +35,10 @@ int64_t parse_arena_bytes(std::string_view value);
 class Neighbours {
  public:
   // Maps the memory of the other ranks of this host; called by all ranks of the world. Descriptors
-  // go over Unix sockets without a name in the file system, to processes of this user only. If one
-  // rank of the host is without, or the system refuses it something, all ranks of the host go
-  // without (nullptr) and one line is logged. Error where a rank does not come by the deadline.
+  // go over Unix sockets without a name in the file system, to processes of this user that have
+  // read this rank's key in the store. If one rank of the host is without, or the system refuses it
+  // something, all ranks of the host go without (nullptr) at once, and one line is logged. Error
+  // where a rank does not come by the deadline.
   static std::shared_ptr<Neighbours> meet(Store& store, const NeighbourOptions& options);
 
   // Are all of these ranks of the world on this host?
@@ -46,13 +47,20 @@ class Neighbours {
   // Ends with the last Comm of the world, its blocks when they are let go.
   const std::shared_ptr<SharedBlocks>& blocks() const { return blocks_; }
 
-  // This rank's Slot of a Comm of `ranks` ranks; Error where there are too many Comms.
+  // This rank's Slot of a Comm of these ranks; Error where there are too many Comms.
   Slot& open(uint64_t comm, std::span<const int> world_ranks);
   // The owner makes no more calls. The slot is used again when all of its ranks have closed theirs.
   void close(uint64_t comm) noexcept;
 
-  // The Slot of another rank; nullptr while it has none.
-  const Slot* find(int world_rank, uint64_t comm, int ranks) const;
+  // The Slot of another rank; `slot` is nullptr while it has none.
+  struct Found {
+    const Slot* slot = nullptr;
+    const Directory::Entry* entry = nullptr;
+  };
+  Found find(int world_rank, uint64_t comm, int ranks) const;
+  // Was it still the Slot of this Comm when what this rank has read of it so far was read? A rank
+  // uses the memory of one that it has closed again where another was late to open its own.
+  bool holds(const Found& found, int world_rank, uint64_t comm) const;
   // The memory of another rank at an offset that it gave; nullptr where that is outside.
   const std::byte* at(int world_rank, int64_t offset, int64_t bytes) const;
 

@@ -27,7 +27,7 @@ std::shared_ptr<void> SharedBlocks::take(int64_t bytes) noexcept {
     room.left.fetch_add(size, std::memory_order_relaxed);
     return nullptr;
   }
-  void* data = room.arena->allocate(bytes, Arena::Pages::kNow);
+  void* data = room.arena->allocate(bytes, Arena::For::kUsers);
   if (data == nullptr) {
     room.left.fetch_add(size, std::memory_order_relaxed);
     return nullptr;

@@ -5,9 +5,13 @@
 #include <sys/un.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <string>
@@ -16,10 +20,13 @@
 
 #include "dtensor/base/allocator.h"
 #include "dtensor/base/context.h"
+#include "dtensor/base/deadline.h"
 #include "dtensor/base/error.h"
 #include "dtensor/comm/root.h"
 #include "dtensor/comm/shm/handing_over.h"
 #include "dtensor/comm/shm/neighbours.h"
+#include "dtensor/comm/socket.h"
+#include "dtensor/comm/store.h"
 #include "dtensor/tests/comm/gloo_world.h"
 #include "dtensor/tests/support/run_ranks.h"
 
@@ -33,6 +40,12 @@ using comm::Memory;
 using comm::OpKind;
 using comm::ReduceOp;
 using Options = std::map<std::string, std::string>;
+
+using comm::internal::Fd;
+using comm::shm::HandOver;
+using comm::shm::Party;
+
+Deadline soon() { return Deadline::after(std::chrono::seconds(60)); }
 
 const Options kShared = {{"shm", "1073741824"}};
 
@@ -182,6 +195,56 @@ TEST(SharedMemory, HasRoomForComsBesideWhatIsAllocated) {
   });
 }
 
+// Does it lie in memory that others map?
+bool is_shared(const void* data) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0;
+    uintptr_t end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx", &begin, &end) != 2) continue;
+    const auto at = reinterpret_cast<uintptr_t>(data);
+    if (at >= begin && at < end) return line.find("memfd:dtensor") != std::string::npos;
+  }
+  return false;
+}
+
+TEST(SharedMemory, TheLimitIsOfWhatUsersHaveAtOneTime) {
+  run_ranks(gloo_world(2, {{"shm", "1048576"}}), [](Comm& comm) {
+    Memory most = comm.allocate(1 << 20);
+    EXPECT_TRUE(is_shared(most.data()));
+    EXPECT_FALSE(is_shared(comm.allocate(1).data()));
+    most = Memory();
+    EXPECT_TRUE(is_shared(comm.allocate(1 << 20).data()));
+    EXPECT_FALSE(is_shared(comm.allocate((1 << 20) + 1).data()));
+    comm.barrier().wait();
+  });
+}
+
+// Comms beyond what their rings have room for; a name that was refused may be used later.
+TEST(SharedMemory, AGroupWithoutRoomIsAnErrorAndMayBeMadeLater) {
+  run_ranks(gloo_world(2, kShared), [](Comm& comm) {
+    const std::vector<int> both = {0, 1};
+    std::vector<std::unique_ptr<Comm>> groups;
+    std::string refused;
+    while (refused.empty() && groups.size() < 2000) {
+      const std::string name = std::to_string(groups.size());
+      try {
+        groups.push_back(comm.group(both, name));
+      } catch (const ArgumentError&) {
+        throw;
+      } catch (const Error& e) {
+        refused = name;
+        EXPECT_NE(std::string(e.what()).find("no room in shared memory"), std::string::npos);
+      }
+    }
+    ASSERT_FALSE(refused.empty());
+    groups.resize(groups.size() / 2);
+    comm.barrier().wait();  // both have
+    const auto again = comm.group(both, refused);
+    expect_sums(*again, 100'000);
+  });
+}
+
 TEST(SharedMemory, BuffersAreCheckedAgainstTheirMemory) {
   run_ranks(gloo_world(1, kShared), [](Comm& comm) {
     const Memory m = comm.allocate(100);
@@ -204,45 +267,112 @@ TEST(SharedMemory, OfComsThatEndedIsUsedAgain) {
   });
 }
 
-// A stranger who knows a socket's name and says something else, or nothing, gets nothing.
+// Who sees a socket's name, as every user of the host does, gets nothing by it; nor does who knows
+// the key of one rank and is none.
 TEST(SharedMemory, IsNotGivenToStrangers) {
-  using comm::internal::Fd;
-  comm::shm::HandOver one;
-  comm::shm::HandOver two;
-  const comm::shm::Arena arena(comm::shm::kPageBytes);
+  HandOver one;
+  HandOver two;
+  const comm::shm::Arena arena(comm::shm::kPageBytes, 0);
   std::vector<Fd> strangers;
-  for (const std::string& greeting :
-       {std::string(), std::string("dtensor-0"), std::string(200, 'x')}) {
+  const std::string wrong_key(one.me().key.size(), 'f');
+  for (const std::string& greeting : {std::string(), one.me().name, wrong_key + " " + two.me().name,
+                                      one.me().key + " dtensor-0", std::string(200, 'x')}) {
     Fd& fd = strangers.emplace_back(socket(AF_UNIX, SOCK_SEQPACKET, 0));
     sockaddr_un address = {};
     address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path + 1, one.name().data(), one.name().size());
-    const auto size =
-        static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + one.name().size());
+    const std::string& name = one.me().name;
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
     ASSERT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
     if (!greeting.empty()) {
       ASSERT_GT(send(fd.get(), greeting.data(), greeting.size(), 0), 0);
     }
   }
-  const Deadline deadline = Deadline::after(std::chrono::seconds(60));
   std::vector<Fd> given;
-  std::thread other([&] { given = two.swap(arena.fd(), {one.name()}, deadline); });
-  const std::vector<Fd> got = one.swap(arena.fd(), {two.name()}, deadline);
+  std::thread other([&] { given = two.swap(arena.fd(), {one.me()}, soon()); });
+  const std::vector<Fd> got = one.swap(arena.fd(), {two.me()}, soon());
   other.join();
   EXPECT_EQ(got.size(), 1U);
   EXPECT_EQ(given.size(), 1U);
   for (size_t k = 1; k < strangers.size(); ++k) {
     char byte = 0;
-    EXPECT_LE(recv(strangers[k].get(), &byte, 1, 0), 0);  // closed, without a descriptor
+    EXPECT_LE(recv(strangers[k].get(), &byte, 1, 0), 0) << k;  // closed, without a descriptor
   }
 }
 
+std::string error_of_swap(HandOver& from, const Fd& mine, const std::vector<Party>& others,
+                          Deadline deadline, const std::function<bool()>& given_up = {}) {
+  try {
+    from.swap(mine, others, deadline, given_up);
+    return "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
+// Who listens under the name of a rank, and does not know who asks, is no rank.
+TEST(SharedMemory, IsNotTakenFromStrangers) {
+  HandOver one;
+  HandOver two;
+  const comm::shm::Arena arena(comm::shm::kPageBytes, 0);
+  std::string error;
+  std::thread other([&] {
+    // It was told a wrong key of who asks.
+    error_of_swap(two, arena.fd(), {{one.me().name, std::string(32, 'f')}}, soon());
+  });
+  error = error_of_swap(one, arena.fd(), {two.me()}, soon());
+  other.join();
+  EXPECT_NE(error.find("in the place of a rank"), std::string::npos) << error;
+}
+
 TEST(SharedMemory, ARankThatDoesNotComeIsAnErrorByTheDeadline) {
-  comm::shm::HandOver one;
-  comm::shm::HandOver silent;
-  const comm::shm::Arena arena(comm::shm::kPageBytes);
-  EXPECT_THROW(
-      one.swap(arena.fd(), {silent.name()}, Deadline::after(std::chrono::milliseconds(50))), Error);
+  HandOver one;
+  HandOver silent;
+  const comm::shm::Arena arena(comm::shm::kPageBytes, 0);
+  const std::string error =
+      error_of_swap(one, arena.fd(), {silent.me()}, Deadline::after(std::chrono::milliseconds(50)));
+  EXPECT_NE(error.find("by the deadline"), std::string::npos) << error;
+}
+
+// What cannot be passed on is an error on both sides, at once.
+TEST(SharedMemory, ADescriptorThatCannotBeGivenIsAnErrorOnBothSides) {
+  HandOver one;
+  HandOver two;
+  const comm::shm::Arena arena(comm::shm::kPageBytes, 0);
+  std::string other_error;
+  std::atomic<bool> failed{false};
+  std::thread other([&] {
+    other_error = error_of_swap(two, arena.fd(), {one.me()}, soon(), [&] { return failed.load(); });
+  });
+  const std::string error = error_of_swap(one, Fd(), {two.me()}, soon());
+  failed = true;
+  other.join();
+  EXPECT_NE(error.find("cannot be given"), std::string::npos) << error;
+  EXPECT_NE(other_error, "");
+  EXPECT_EQ(other_error.find("by the deadline"), std::string::npos) << other_error;
+}
+
+// A rank that cannot take part says so; the others, which wait for it, go without as well.
+TEST(SharedMemory, ARankThatFailsSendsTheWholeHostOn) {
+  const std::shared_ptr<comm::Store> store = comm::make_memory_store();
+  HandOver failing;  // it listens, and asks nobody
+  store->set("shm/host/2", "h");
+  store->set("shm/offer/2", failing.me().name + " " + failing.me().key + " 4096");
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 2; ++r) {
+    threads.emplace_back([&, r] {
+      EXPECT_EQ(comm::shm::Neighbours::meet(*store, {.rank = r,
+                                                     .size = 3,
+                                                     .host = "h",
+                                                     .key_prefix = "",
+                                                     .arena_bytes = 1 << 20,
+                                                     .deadline = soon()}),
+                nullptr);
+    });
+  }
+  store->set("shm/failed/0", "off");
+  store->set("shm/state/2", "no more descriptors");
+  for (auto& t : threads) t.join();
 }
 
 }  // namespace
