@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <latch>
 #include <optional>
 #include <string>
 #include <thread>
@@ -200,7 +201,8 @@ TEST(Nccl, MemoryOfAnotherDeviceIsRefusedBeforeAnythingIsSent) {
 // and nothing is written afterwards.
 TEST(Nccl, ACallThatHangsEndsAtItsDeadlineAndIsAborted) {
   const int before = stand_in::aborted();
-  run_ranks(hybrid_world(2), [](Comm& comm) {
+  std::latch both_ended(2);  // before the data may move, or the memory go
+  run_ranks(hybrid_world(2), [&](Comm& comm) {
     comm.barrier().wait();
     if (comm.rank() == 0) stand_in::hold(true);
     comm.barrier().wait();
@@ -213,6 +215,7 @@ TEST(Nccl, ACallThatHangsEndsAtItsDeadlineAndIsAborted) {
     } catch (const CommError& e) {
       EXPECT_EQ(e.fields().kind, CommErrorKind::kTimeout);
     }
+    both_ended.arrive_and_wait();
     stand_in::hold(false);
     EXPECT_EQ(v, std::vector<float>(10, 1));
     EXPECT_THROW(comm.barrier().wait(), CommError);
