@@ -107,6 +107,7 @@ std::unique_ptr<Comm> join(const Endpoint& e, std::shared_ptr<Store> store,
                            Deadline deadline) {
   JoinedWorld world;
   world.deadline = deadline;
+  world.secret = secret;
   world.store = secret ? make_sealed_store(std::move(store), secret) : std::move(store);
   world.me.rank = e.rank;
   world.me.size = e.size;

@@ -14,6 +14,7 @@
 #include "dtensor/comm/device_mover.h"
 #include "dtensor/comm/endpoint.h"
 #include "dtensor/comm/rendezvous.h"
+#include "dtensor/comm/secret.h"
 #include "dtensor/comm/store.h"
 #include "dtensor/comm/transport.h"
 
@@ -24,6 +25,7 @@ struct JoinedWorld {
   Participant me;
   Meeting meeting;
   std::shared_ptr<Store> store;
+  std::shared_ptr<const Secret> secret;  // that all ranks know; nullptr where there is none
   Deadline deadline;
 };
 
@@ -37,14 +39,13 @@ struct ProcessBackend {
 };
 
 // The options that all such backends have: store (file:PATH or host:port), interface or address,
-// liveness, shm (on, off, or bytes of room for Comm::allocate), host (a name for this machine:
-// ranks with one name share memory) and one_step (bytes up to which all-reduces send everything to
-// everybody; equal on all ranks). Called by all ranks. Without `store` it is the one
-// that the endpoint names.
-// With DTENSOR_SECRET or DTENSOR_SECRET_FILE the store, the control channel and the peers of the
-// Transport have to show that they know the secret (dtensor/comm/secret.h).
-// ArgumentError for an option that neither all have nor this backend; CommError labelled
-// "rendezvous" for a world that does not come together.
+// liveness, shm (on, off, or the most bytes that Comm::allocate shares at one time), host (a name
+// for this machine: ranks with one name share memory) and one_step (bytes up to which all-reduces
+// send everything to everybody; equal on all ranks). Called by all ranks. Without `store` it is the
+// one that the endpoint names. With DTENSOR_SECRET or DTENSOR_SECRET_FILE the store, the control
+// channel and the peers of the Transport have to show that they know the secret
+// (dtensor/comm/secret.h). ArgumentError for an option that neither all have nor this backend;
+// CommError labelled "rendezvous" for a world that does not come together.
 std::unique_ptr<Comm> join_world(const Endpoint& endpoint, std::shared_ptr<Store> store,
                                  const ProcessBackend& backend);
 

@@ -62,6 +62,7 @@ ProcessBackend process_backend(const Endpoint& endpoint) {
     o.token = world.meeting.run_id;
     o.key_prefix = world.meeting.key_prefix;
     o.max_message_bytes = max_message;
+    o.secret = world.secret;
     o.deadline = world.deadline;
     return make_ucx_transport(world.store, o);
   };

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <ucp/api/ucp.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <utility>
 
 #include "dtensor/base/error.h"
@@ -83,9 +85,10 @@ class UcxTransfer : public Transfer {
 
 class UcxTransport : public Transport {
  public:
-  UcxTransport(const UcxTransportOptions& o, std::shared_ptr<Connection> connection)
+  UcxTransport(const UcxTransportOptions& o, uint64_t salt, std::shared_ptr<Connection> connection)
       : rank_(o.rank),
         size_(o.size),
+        salt_(salt),
         max_message_bytes_(o.max_message_bytes),
         connection_(std::move(connection)) {}
 
@@ -111,8 +114,8 @@ class UcxTransport : public Transport {
 
   // UCX has one tag of 64 bits and tells nothing of the sender. Those of one sender stay apart; two
   // of two senders meet only where they differ by the difference of two hashes.
-  static uint64_t tag_from(int src, uint64_t tag) {
-    return internal::mix(internal::mix(0, static_cast<uint64_t>(src)), tag);
+  uint64_t tag_from(int src, uint64_t tag) const {
+    return internal::mix(internal::mix(salt_, static_cast<uint64_t>(src)), tag);
   }
 
   std::unique_ptr<Transfer> wrap(Operation* op, int peer) {
@@ -121,9 +124,25 @@ class UcxTransport : public Transport {
 
   const int rank_;
   const int size_;
+  const uint64_t salt_;
   const int64_t max_message_bytes_;
   const std::shared_ptr<Connection> connection_;
 };
+
+// 64 random bits that all ranks have: rank 0's, and where there is a secret what it makes of them.
+uint64_t agree_on_salt(Store& store, const UcxTransportOptions& o) {
+  const std::string key = o.key_prefix + "ucx/salt";
+  if (o.rank == 0) store.set(key, Secret::nonce());
+  const std::string random = store.get(key, o.deadline);
+  uint64_t salt = 0;
+  if (o.secret) {
+    const Secret::Mac mac = o.secret->mac("ucx tags", o.token + "/" + random);
+    std::memcpy(&salt, mac.data(), sizeof(salt));
+  } else {
+    std::memcpy(&salt, random.data(), std::min(random.size(), sizeof(salt)));
+  }
+  return salt;
+}
 
 }  // namespace
 
@@ -143,7 +162,8 @@ std::shared_ptr<Transport> make_ucx_transport(std::shared_ptr<Store> store,
   for (int r = 0; r < o.size; ++r) {
     if (r != o.rank) connection->worker.connect(r, connection->store->get(key(r), o.deadline));
   }
-  auto transport = std::make_shared<UcxTransport>(o, connection);
+  const uint64_t salt = o.size > 1 ? agree_on_salt(*connection->store, o) : 0;
+  auto transport = std::make_shared<UcxTransport>(o, salt, connection);
   // Connections are made by the first messages. Nobody goes on before they are there on both sides:
   // a rank that then leaves UCX alone would keep others from closing theirs.
   internal::greet_all(*transport, "ucx", o.token, o.deadline);

@@ -5,6 +5,8 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -15,8 +17,11 @@
 #include <vector>
 
 #include "dtensor/base/error.h"
+#include "dtensor/comm/hash.h"
+#include "dtensor/comm/secret.h"
 #include "dtensor/comm/socket.h"
 #include "dtensor/comm/store.h"
+#include "dtensor/comm/ucx/worker.h"
 #include "dtensor/tests/comm/process_worlds.h"
 #include "dtensor/tests/comm/transport_contract.h"
 
@@ -43,8 +48,9 @@ void wait_for_both(Transfer& a, Transfer& b) {
   other.join();
 }
 
-std::vector<std::shared_ptr<Transport>> transports_over(const std::string& tls, int size) {
-  const auto store = make_memory_store();
+std::vector<std::shared_ptr<Transport>> transports_over(
+    const std::string& tls, int size, const std::shared_ptr<Store>& store = make_memory_store(),
+    const std::shared_ptr<const Secret>& secret = nullptr) {
   std::vector<std::shared_ptr<Transport>> out(static_cast<size_t>(size));
   std::vector<std::thread> threads;
   for (int r = 0; r < size; ++r) {
@@ -54,6 +60,7 @@ std::vector<std::shared_ptr<Transport>> transports_over(const std::string& tls, 
       o.size = size;
       o.transports = tls;
       o.token = "token";
+      o.secret = secret;
       o.deadline = soon();
       out[static_cast<size_t>(r)] = make_ucx_transport(store, o);
     });
@@ -183,6 +190,44 @@ TEST_P(UcxTransport, AStrangerIsDroppedAndDisturbsNobody) {
   expect_alive(*t[1], *t[0]);
   strangers.clear();
   expect_alive(*t[0], *t[1]);
+}
+
+// A stranger who has read the worker's address, and knows tag and size of what is due from rank 1.
+TEST_P(UcxTransport, WhatAStrangerSendsIsNotTakenForAMessageOfARank) {
+  constexpr uint64_t kTag = 77;
+  for (const auto& secret :
+       {std::shared_ptr<const Secret>(), std::make_shared<const Secret>("sixteen bytes or more")}) {
+    const std::shared_ptr<Store> store = make_memory_store();
+    const auto t = transports_over(GetParam(), 2, store, secret);
+    WorkerOptions options;
+    options.transports = GetParam();
+    options.device = "lo";
+    Worker stranger(options);
+    stranger.connect(0, store->get("ucx/0", soon()));
+    const auto forged = bytes(1000, 'f');
+    const auto right = bytes(1000, 'r');
+    std::vector<char> got(1000);
+    const auto due = t[0]->receive(1, kTag, got.data(), 1000);
+    std::thread receiver([&] { due->wait(soon()); });  // it also lets the stranger in
+    const auto tag_of = [](uint64_t salt) {
+      return internal::mix(internal::mix(salt, uint64_t{1}), kTag);
+    };
+    std::vector<uint64_t> tags = {kTag, tag_of(0)};
+    if (secret) {  // the store alone does not tell
+      uint64_t salt = 0;
+      std::memcpy(&salt, store->get("ucx/salt", soon()).data(), sizeof(salt));
+      tags.push_back(tag_of(salt));
+    }
+    std::vector<Operation*> sent;
+    for (const uint64_t tag : tags) sent.push_back(stranger.send(0, tag, forged.data(), 1000));
+    EXPECT_TRUE(stranger.settle(soon()));
+    const auto send = t[1]->send(0, kTag, right.data(), 1000);
+    send->wait(soon());
+    receiver.join();
+    EXPECT_EQ(got, right);
+    for (Operation* op : sent) stranger.release(op);
+    expect_alive(*t[0], *t[1]);
+  }
 }
 
 TEST_P(UcxTransport, ARankThatDoesNotComeIsAnError) {
