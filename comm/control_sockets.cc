@@ -13,6 +13,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -224,6 +225,8 @@ class SocketControl : public Control {
   std::map<uint64_t, Question> questions_;  // by nonce; guarded by mutex_
   uint64_t last_nonce_ = 0;                 // guarded by mutex_
   std::deque<Proposal> proposals_;          // guarded by mutex_
+  // Comms whose verdict this rank, the lowest, has left to another; guarded by mutex_.
+  std::set<uint64_t> handed_on_;
   std::thread thread_;
 };
 
@@ -267,19 +270,24 @@ int SocketControl::coordinator_of(std::span<const int> members, const Verdict& p
   // Of two that blame each other for a connection, and are both heard, the lower one decides.
   const bool accuses = proposal.kind == CommErrorKind::kTimeout ||
                        (proposal.kind == CommErrorKind::kPeerLost && proposal.unheard);
-  int best = rank_;
+  const int none = size();
+  int other = none;
   for (const int r : members) {
-    const bool fit = r == rank_ || (peer(r).living() && !(accuses && r == proposal.culprit) &&
-                                    std::ranges::find(silent, r) == silent.end());
-    if (fit) best = std::min(best, r);
+    const bool fit = r != rank_ && peer(r).living() && !(accuses && r == proposal.culprit) &&
+                     std::ranges::find(silent, r) == silent.end();
+    if (fit) other = std::min(other, r);
   }
-  return best;
+  // That it does not hear a rank, nobody decides alone where a third one can tell: where only the
+  // connection between two is gone, each of them would decide that it is the other.
+  if (other != none && proposal.unheard) return other;
+  return std::min(rank_, other);
 }
 
 Verdict SocketControl::settle(uint64_t comm, std::span<const int> members, const Verdict& proposal,
                               std::chrono::nanoseconds wait) {
   const auto end = Clock::now() + wait;
-  const auto patience = wait / 4;  // with one coordinator: it may be stopped
+  // With one coordinator: it may be stopped, or doubt what it is told.
+  const auto patience = wait / 4 + (proposal.unheard ? kDoubt : milliseconds(0));
   std::vector<int> silent;
   int asked = -1;
   auto until = Clock::now() + patience;
@@ -292,6 +300,7 @@ Verdict SocketControl::settle(uint64_t comm, std::span<const int> members, const
       coordinator = coordinator_of(members, proposal, silent);
     }
     if (now >= end) coordinator = rank_;  // nobody answers: what this rank saw is all there is
+    if (coordinator > rank_) handed_on_.insert(comm);
     if (coordinator != asked) {
       proposals_.push_back({comm, {members.begin(), members.end()}, proposal, coordinator});
       asked = coordinator;
@@ -430,6 +439,8 @@ bool SocketControl::is_doubtful(const Verdict& verdict, Clock::time_point now) {
 void SocketControl::take_verdict(int from, const ControlMessage& m) {
   const auto it = verdicts_.find(m.comm);
   if (it == verdicts_.end()) {
+    // Who decides is another one now; it will tell the sender, too.
+    if (m.kind == ControlKind::kPropose && handed_on_.contains(m.comm)) return;
     decide(m.comm, m.members, m.verdict, m.kind == ControlKind::kDecide ? from : -1);
   } else if (m.kind == ControlKind::kPropose) {
     send(from, {ControlKind::kDecide, 0, m.comm, {}, m.members, it->second});

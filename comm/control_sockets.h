@@ -5,8 +5,9 @@
 // Verdicts: a proposal goes to the lowest living member, but not to one that it accuses of silence;
 // the first that arrives there stands, and is told to all members, who tell each other again. So
 // all members get one verdict unless a second rank fails while the first one's verdict is on its
-// way. Who accuses a rank that it cannot hear may be cut off itself: those that do hear the accused
-// wait a moment before they believe it, and not at all if the accuser goes meanwhile.
+// way. Who accuses a rank that it cannot hear may be cut off itself: where there is a third rank,
+// that one decides, and those that do hear the accused wait a moment before they believe it, and
+// not at all if the accuser goes meanwhile.
 
 #pragma once
 

@@ -1,6 +1,8 @@
 #include "dtensor/comm/control_sockets.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -287,6 +289,81 @@ TEST(ControlSockets, AnAccusationIsDoubtedByWhoHearsTheAccusedAndThenASuspicion)
     Events events(*control);
     EXPECT_TRUE(events.wait_for([&] { return control->verdict(kComm).has_value(); }));
     EXPECT_EQ(control->verdict(kComm)->culprit, 1);
+  }
+}
+
+// The connection between two ranks breaks, and both live: each finds that the other is gone. One of
+// them is named, the same one on all ranks, as a suspicion.
+TEST(ControlSockets, ABrokenConnectionBetweenTwoIsOneVerdictOnAllRanks) {
+  for (const auto& [size, a, b] :
+       std::vector<std::array<int, 3>>{{3, 0, 1}, {4, 0, 3}, {4, 1, 2}}) {
+    Connections mesh = connect(size);
+    const Fd between(dup(mesh[static_cast<size_t>(a)][static_cast<size_t>(b)].get()));
+    std::vector<std::shared_ptr<Control>> c;
+    std::vector<std::unique_ptr<Events>> events;
+    for (int r = 0; r < size; ++r) {
+      c.push_back(make_control_sockets(std::move(mesh[static_cast<size_t>(r)]), {r, seconds(30)}));
+      events.push_back(std::make_unique<Events>(*c.back()));
+    }
+    ASSERT_EQ(shutdown(between.get(), SHUT_RDWR), 0);
+    std::vector<std::thread> threads;
+    for (const auto& [accuser, accused] : {std::pair(a, b), std::pair(b, a)}) {
+      threads.emplace_back([&, accuser = accuser, accused = accused, size = size] {
+        Control& control = *c[static_cast<size_t>(accuser)];
+        EXPECT_TRUE(events[static_cast<size_t>(accuser)]->wait_for(
+            [&] { return control.lost(accused).has_value(); }));
+        const std::string detail = "lost by " + std::to_string(accuser);
+        control.settle(kComm, all_of(size), {CommErrorKind::kPeerLost, accused, true, detail, true},
+                       kLong);
+      });
+    }
+    for (auto& t : threads) t.join();
+    for (int r = 0; r < size; ++r) {
+      Control& control = *c[static_cast<size_t>(r)];
+      ASSERT_TRUE(events[static_cast<size_t>(r)]->wait_for(
+          [&] { return control.verdict(kComm).has_value(); }));
+      const auto verdict = control.verdict(kComm);
+      EXPECT_TRUE(verdict->culprit == a || verdict->culprit == b) << verdict->culprit;
+      EXPECT_EQ(verdict->culprit, c[0]->verdict(kComm)->culprit) << r;
+      EXPECT_EQ(verdict->detail, c[0]->verdict(kComm)->detail) << r;
+      EXPECT_FALSE(verdict->proved) << r;
+    }
+  }
+}
+
+// A rank leaves, and all others find that at one time: one verdict, too, whoever decides.
+TEST(ControlSockets, ALostRankIsOneVerdictOnAllRanks) {
+  for (int lost = 0; lost < 4; ++lost) {
+    Connections mesh = connect(4);
+    std::vector<std::shared_ptr<Control>> c(4);
+    for (int r = 0; r < 4; ++r) {
+      if (r != lost) {
+        c[static_cast<size_t>(r)] =
+            make_control_sockets(std::move(mesh[static_cast<size_t>(r)]), {r, seconds(30)});
+      }
+    }
+    mesh[static_cast<size_t>(lost)].clear();
+    std::vector<Verdict> verdicts(4);
+    std::vector<std::thread> threads;
+    for (int r = 0; r < 4; ++r) {
+      if (r == lost) continue;
+      threads.emplace_back([&, r] {
+        Control& control = *c[static_cast<size_t>(r)];
+        Events events(control);
+        EXPECT_TRUE(events.wait_for([&] { return control.lost(lost).has_value(); }));
+        verdicts[static_cast<size_t>(r)] = control.settle(
+            kComm, all_of(4),
+            {CommErrorKind::kPeerLost, lost, true, "lost by " + std::to_string(r), true}, kLong);
+      });
+    }
+    for (auto& t : threads) t.join();
+    const Verdict& first = verdicts[lost == 0 ? 1 : 0];
+    EXPECT_EQ(first.culprit, lost);
+    EXPECT_TRUE(first.proved);
+    for (int r = 0; r < 4; ++r) {
+      if (r == lost) continue;
+      EXPECT_EQ(verdicts[static_cast<size_t>(r)].detail, first.detail) << r;
+    }
   }
 }
 
