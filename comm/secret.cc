@@ -1,39 +1,49 @@
 #include "dtensor/comm/secret.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdlib>
-#include <fstream>
+#include <cstring>
 #include <utility>
 
 #include "dtensor/base/error.h"
+#include "dtensor/comm/socket.h"
 
 namespace dtensor::comm {
 namespace {
 
 constexpr size_t kLeastBytes = 16;
 constexpr size_t kNonceBytes = 32;
+constexpr size_t kMostBytes = 4096;  // of its file
 
 std::string read_line(const std::string& path) {
+  const internal::Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat info = {};
-  if (stat(path.c_str(), &info) != 0) {
-    throw ArgumentError(fmt::format("DTENSOR_SECRET_FILE={}: there is no such file", path));
-  }
-  if ((info.st_mode & (S_IRGRP | S_IROTH)) != 0) {
+  if (!file || fstat(file.get(), &info) != 0) {
     throw ArgumentError(
-        fmt::format("DTENSOR_SECRET_FILE={0}: others may read it; chmod 600 {0}", path));
+        fmt::format("DTENSOR_SECRET_FILE={}: it cannot be read: {}", path, std::strerror(errno)));
   }
-  std::ifstream in(path);
-  std::string line;
-  if (!std::getline(in, line)) {
+  // Of the file that is read. Who may write it could make the secret one that he knows.
+  if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    throw ArgumentError(
+        fmt::format("DTENSOR_SECRET_FILE={0}: others may read or write it; chmod 600 {0}", path));
+  }
+  std::string text(kMostBytes, '\0');
+  const ssize_t bytes = read(file.get(), text.data(), text.size());
+  text.resize(static_cast<size_t>(std::max<ssize_t>(bytes, 0)));
+  if (text.empty()) {
     throw ArgumentError(fmt::format("DTENSOR_SECRET_FILE={}: it has no line to read", path));
   }
-  return line;
+  return text.substr(0, text.find('\n'));
 }
 
 }  // namespace

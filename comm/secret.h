@@ -31,8 +31,8 @@ class Secret {
 
 // DTENSOR_SECRET, or the first line of the file that DTENSOR_SECRET_FILE names; nullptr where
 // neither is set. ArgumentError naming the variables for both, for a file that cannot be read or
-// that others than its owner may read, for a secret below 16 bytes. `get` reads a variable, nullptr
-// where it is not set. The secret is in no message.
+// that others than its owner may read or write, for a secret below 16 bytes. `get` reads a
+// variable, nullptr where it is not set. The secret is in no message.
 std::shared_ptr<const Secret> secret_of_environment(
     const std::function<const char*(const char*)>& get);
 // The same of this process's environment.

@@ -107,8 +107,13 @@ void Standing::end(Verdict verdict) {
 }
 
 void Standing::on_end(std::function<void(const Verdict&)> told) {
-  const std::lock_guard lock(mutex_);
-  told_ = std::move(told);
+  std::optional<Verdict> verdict;
+  {
+    const std::lock_guard lock(mutex_);
+    verdict = verdict_;
+    if (!verdict) told_ = std::move(told);
+  }
+  if (verdict) told(*verdict);
 }
 
 Verdict Standing::conclude(const Verdict& proposal) {

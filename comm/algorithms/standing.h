@@ -42,7 +42,8 @@ class Standing {
   // Waits for a transfer with rank `peer` of the Comm; throws TransportError, kInterrupted where
   // the Comm ends meanwhile.
   void wait(Transfer& transfer, int peer);
-  // Told of the verdict when it is here, once, from any thread. Short.
+  // Told of the verdict when it is here, once, from any thread; at once where it is here already.
+  // Short.
   void on_end(std::function<void(const Verdict&)> told);
   // This rank's answer to "where are you?".
   Position where() const;

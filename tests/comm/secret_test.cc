@@ -91,8 +91,13 @@ TEST(Secret, ComesFromAVariableOrAFileThatOnlyItsOwnerReads) {
             std::string::npos);
   EXPECT_NE(refused({{"DTENSOR_SECRET", "short"}}).find("16"), std::string::npos);
   EXPECT_NE(refused({{"DTENSOR_SECRET_FILE", "/no/such"}}).find("/no/such"), std::string::npos);
-  chmod(path.c_str(), 0644);
-  EXPECT_NE(refused({{"DTENSOR_SECRET_FILE", path}}).find("chmod 600"), std::string::npos);
+  for (const mode_t mode : {0644, 0640, 0604, 0620, 0602}) {
+    chmod(path.c_str(), mode);
+    EXPECT_NE(refused({{"DTENSOR_SECRET_FILE", path}}).find("chmod 600"), std::string::npos)
+        << mode;
+  }
+  chmod(path.c_str(), 0400);
+  EXPECT_NE(read({{"DTENSOR_SECRET_FILE", path}}), nullptr);
 }
 
 // What the connecting side would send, by hand.
