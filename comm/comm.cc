@@ -63,7 +63,10 @@ Comm::Comm(std::shared_ptr<Backend> backend, std::string name, Trace about)
   });
 }
 
-Comm::~Comm() { lane_->close(); }
+Comm::~Comm() {
+  lane_->close();
+  recorder_->flush();
+}
 
 int Comm::rank() const { return backend_->rank(); }
 int Comm::size() const { return backend_->size(); }

@@ -103,7 +103,10 @@ void Lane::run_first(std::unique_lock<std::mutex>& lock) {
     }
   }
   recorder_->end(state->info_.sequence, failure.has_value());
-  if (failure) recorder_->ended(CommError(*failure).what());
+  if (failure) {
+    recorder_->ended(CommError(*failure).what());
+    recorder_->flush();
+  }
   lock.lock();
   if (failure && !first_error_) {
     first_error_ = failure;

@@ -14,7 +14,9 @@ int64_t Recorder::now() const {
 
 CallRecord* Recorder::find(int64_t sequence) {
   CallRecord& r = ring_[static_cast<size_t>(sequence % kRecordedCalls)];
-  return r.sequence == sequence ? &r : nullptr;  // more calls may wait than are kept
+  if (r.sequence == sequence) return &r;
+  const auto it = under_way_.find(sequence);
+  return it == under_way_.end() ? nullptr : &it->second;
 }
 
 void Recorder::issue(const Call& call, int64_t bytes) {
@@ -22,6 +24,8 @@ void Recorder::issue(const Call& call, int64_t bytes) {
   const std::lock_guard lock(mutex_);
   if (ring_.empty()) ring_.resize(kRecordedCalls);
   CallRecord& r = ring_[static_cast<size_t>(call.sequence % kRecordedCalls)];
+  const bool ended = r.state == CallState::kDone || r.state == CallState::kFailed;
+  if (call.sequence >= kRecordedCalls && !ended) under_way_[r.sequence] = r;
   r.sequence = call.sequence;
   r.state = CallState::kQueued;
   r.key = call.key;
@@ -58,16 +62,18 @@ void Recorder::end(int64_t sequence, bool failed) {
   t.bytes += r->bytes;
   t.queued += std::chrono::nanoseconds(r->started - r->issued);
   t.running += std::chrono::nanoseconds(r->completed - r->started);
+  under_way_.erase(sequence);
 }
 
 Trace Recorder::trace_locked() const {
   Trace trace = about_;
   trace.taken = now();
   trace.error = error_;
+  for (const auto& [sequence, record] : under_way_) trace.calls.push_back(record);
   for (int64_t s = std::max(int64_t{0}, next_ - kRecordedCalls); s < next_; ++s) {
     trace.calls.push_back(ring_[static_cast<size_t>(s % kRecordedCalls)]);
-    trace.calls.back().hash = trace.calls.back().key.hash();
   }
+  for (CallRecord& r : trace.calls) r.hash = r.key.hash();
   return trace;
 }
 
@@ -92,23 +98,32 @@ std::string Recorder::directory() const {
 }
 
 void Recorder::ended(std::string_view why) {
-  // Held while it is written: who throws the error waits, so that the process does not end before.
-  const std::lock_guard writing(writing_);
-  Trace trace;
-  std::string directory;
+  const std::lock_guard lock(mutex_);
+  if (!error_.empty()) return;
+  error_ = why;
+  if (directory_.empty()) return;
+  const auto write = [trace = trace_locked(), directory = directory_] {
+    try {
+      write_trace(trace, directory);
+    } catch (const std::exception& e) {
+      log(LogLevel::kWarn, e.what());
+    }
+  };
+  try {
+    writer_ = std::thread(write);
+  } catch (const std::exception& e) {
+    log(LogLevel::kWarn, std::string("no thread to write a trace: ") + e.what());
+  }
+}
+
+void Recorder::flush() {
+  const std::lock_guard flushing(flushing_);
+  std::thread writer;
   {
     const std::lock_guard lock(mutex_);
-    if (!error_.empty()) return;
-    error_ = why;
-    directory = directory_;
-    if (directory.empty()) return;
-    trace = trace_locked();
+    writer = std::move(writer_);
   }
-  try {
-    write_trace(trace, directory);
-  } catch (const std::exception& e) {
-    log(LogLevel::kWarn, e.what());
-  }
+  if (writer.joinable()) writer.join();
 }
 
 }  // namespace dtensor::comm

@@ -1,15 +1,18 @@
 // Recorder: keeps the last calls of one Comm and adds up what they took. The first call takes its
-// memory, 128 KiB; later ones take none. Where it was given a directory, it writes its trace there
-// when the Comm ends by an error, once.
+// memory, 128 KiB; later ones take none, unless more calls are under way at one time than it keeps.
+// Where it was given a directory, it writes its trace there when the Comm ends by an error, once,
+// by a thread of its own: who finds the error must not wait for a disk.
 
 #pragma once
 
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -36,6 +39,9 @@ class Recorder {
  public:
   // `about` is a Trace without calls: whose Comm this is.
   explicit Recorder(Trace about) : about_(std::move(about)) {}
+  ~Recorder() { flush(); }
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
   const Trace& about() const { return about_; }
 
   void issue(const Call& call, int64_t bytes);
@@ -47,9 +53,12 @@ class Recorder {
   // "": write nothing.
   void set_directory(std::string directory);
   std::string directory() const;
-  // The Comm has ended. The first call counts; returns when the trace is written. What cannot be
+  // The Comm has ended. The first call counts, and begins to write the trace. What cannot be
   // written is logged.
   void ended(std::string_view why);
+  // Returns when nothing is being written. Who throws the error calls it, so that the process does
+  // not end before.
+  void flush();
 
  private:
   CallRecord* find(int64_t sequence);
@@ -60,13 +69,15 @@ class Recorder {
   const std::chrono::nanoseconds offset_ = std::chrono::system_clock::now().time_since_epoch() -
                                            std::chrono::steady_clock::now().time_since_epoch();
   const Trace about_;
-  std::mutex writing_;
+  std::mutex flushing_;  // held while the writer is waited for
   mutable std::mutex mutex_;
   // Guarded by mutex_.
+  std::thread writer_;
   std::string error_;
   std::string directory_;
-  std::vector<CallRecord> ring_;  // by sequence modulo its size
-  int64_t next_ = 0;              // sequence of the next call
+  std::vector<CallRecord> ring_;             // by sequence modulo its size
+  std::map<int64_t, CallRecord> under_way_;  // that the ring has no more room for, by sequence
+  int64_t next_ = 0;                         // sequence of the next call
   Totals totals_ = {};
 };
 

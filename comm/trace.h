@@ -37,11 +37,12 @@ struct Trace {
   std::string run_id = {};
   int64_t generation = 0;
   std::string comm = {};  // "world/tp": the names of the Comms that it was made from, and its own
-  std::vector<int> ranks = {};         // its members, as ranks of the world
-  int rank = 0;                        // this one, of the Comm
-  int64_t taken = 0;                   // when, as in CallRecord
-  std::string error = {};              // why the Comm ended; empty where it lives
-  std::vector<CallRecord> calls = {};  // the last ones, in order of sequence
+  std::vector<int> ranks = {};  // its members, as ranks of the world
+  int rank = 0;                 // this one, of the Comm
+  int64_t taken = 0;            // when, as in CallRecord
+  std::string error = {};       // why the Comm ended; empty where it lives
+  // The last 1,024, and those before that are still under way; in order of sequence.
+  std::vector<CallRecord> calls = {};
 };
 
 std::string to_json(const Trace& trace);

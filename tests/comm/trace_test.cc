@@ -3,6 +3,8 @@
 #include "dtensor/comm/trace.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -145,11 +147,51 @@ TEST(Trace, TheLast1024CallsAreKept) {
   EXPECT_EQ(recorder.totals()[static_cast<size_t>(OpKind::kBarrier)].calls, 2980);
 }
 
+// More calls than are kept, and none has ended: all of them count, and are shown.
+TEST(Trace, CallsUnderWayAreNeverForgotten) {
+  constexpr int64_t kCalls = 3 * comm::kRecordedCalls + 1;
+  Recorder recorder((Trace()));
+  for (int64_t s = 0; s < kCalls; ++s) recorder.issue(call_of(OpKind::kBarrier, s), 2);
+  const auto calls = recorder.trace().calls;
+  ASSERT_EQ(calls.size(), static_cast<size_t>(kCalls));
+  for (size_t i = 0; i < calls.size(); ++i) EXPECT_EQ(calls[i].sequence, static_cast<int64_t>(i));
+  for (int64_t s = 0; s < kCalls; ++s) {
+    recorder.start(s);
+    recorder.end(s, s % 3 == 0);
+  }
+  const comm::OpTotals totals = recorder.totals()[static_cast<size_t>(OpKind::kBarrier)];
+  EXPECT_EQ(totals.calls, kCalls);
+  EXPECT_EQ(totals.bytes, 2 * kCalls);
+  EXPECT_EQ(totals.failures, (kCalls + 2) / 3);
+  EXPECT_EQ(recorder.trace().calls.size(), static_cast<size_t>(comm::kRecordedCalls));
+}
+
+// A disk that takes its time: here a pipe that nobody reads yet.
+TEST(Trace, WhoFindsTheErrorDoesNotWaitForTheDisk) {
+  const std::string directory = fresh_directory();
+  const Trace about{.run_id = "run", .comm = "world", .ranks = {0}};
+  const fs::path file = comm::write_trace(about, directory);
+  fs::remove(file);
+  const std::string pipe = file.string() + "." + std::to_string(getpid());
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  Recorder recorder(about);
+  recorder.set_directory(directory);
+  recorder.ended("gone");
+  recorder.ended("a second reason does not count");
+  std::ostringstream text;
+  std::thread reader([&] { text << std::ifstream(pipe).rdbuf(); });
+  recorder.flush();
+  reader.join();
+  EXPECT_EQ(comm::trace_of_json(text.str()).error, "gone");
+  EXPECT_TRUE(fs::exists(file));
+}
+
 TEST(Trace, RecordingACallTakesNoMemory) {
   if (DTENSOR_COUNTS_MALLOC == 0) GTEST_SKIP() << "malloc is the sanitizer's, or clang's";
   Recorder recorder((Trace()));
   Call call = call_of(OpKind::kAllReduce, 0, "a label that is longer than the record has room for");
   recorder.issue(call, 8);
+  recorder.end(0, false);
   const int64_t before = mallocs;
   EXPECT_GT(before, 0);
   for (call.sequence = 1; call.sequence < 3000; ++call.sequence) {
@@ -158,7 +200,7 @@ TEST(Trace, RecordingACallTakesNoMemory) {
     recorder.end(call.sequence, false);
   }
   EXPECT_EQ(mallocs, before);
-  EXPECT_EQ(recorder.totals()[static_cast<size_t>(OpKind::kAllReduce)].calls, 2999);
+  EXPECT_EQ(recorder.totals()[static_cast<size_t>(OpKind::kAllReduce)].calls, 3000);
 }
 
 TEST(Trace, ComesBackFromItsText) {
