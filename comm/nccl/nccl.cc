@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <string>
 #include <utility>
 
 #include "dtensor/base/error.h"
 #include "dtensor/comm/create.h"
+#include "dtensor/comm/environment.h"
 #include "dtensor/comm/gloo/gloo.h"
 #include "dtensor/comm/nccl/nccl_mover.h"
 #include "dtensor/comm/nccl/over_ucx.h"
@@ -20,6 +22,16 @@ ProcessBackend network_of(const Endpoint& e, const std::string& name) {
   if (name == "gloo") return gloo::process_backend(e);
   if (name == "ucx") return over_ucx(e);
   throw ArgumentError(fmt::format("{}: cpu={} is none of gloo, ucx", e.scheme, name));
+}
+
+// Device 0 is also what a thread has that has set none: then a launcher's word counts more.
+int default_device(int devices) {
+  const int set = current_device();
+  if (set != 0 || devices < 2) return set;
+  const Environment e = read_environment([](const char* name) -> const char* {
+    return std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
+  });
+  return e.launched ? e.local_rank % devices : set;
 }
 
 }  // namespace
@@ -40,8 +52,9 @@ std::unique_ptr<Comm> connect(const Endpoint& endpoint, std::shared_ptr<Store> s
         "more. Without one: gloo:// or ucx://",
         endpoint.scheme));
   }
-  const auto device =
-      static_cast<int>(integer_option(endpoint, "device", current_device(), 0, devices - 1));
+  const bool said = endpoint.options.contains("device");
+  const auto device = static_cast<int>(
+      integer_option(endpoint, "device", said ? 0 : default_device(devices), 0, devices - 1));
   const auto cpu = endpoint.options.find("cpu");
   ProcessBackend backend =
       network_of(endpoint, cpu == endpoint.options.end() ? "gloo" : cpu->second);

@@ -7,7 +7,8 @@
 // in every other world: NCCL moves the data of calls that all have agreed on.
 //
 // Options: those of gloo (and of ucx with cpu=ucx), and device: the CUDA device of this rank, by
-// default the one that the connecting thread has set (cudaSetDevice).
+// default the one that the connecting thread has set (cudaSetDevice); where that is 0, as without
+// setting one, and a launcher started the process, the rank on this machine modulo the devices.
 
 #pragma once
 

@@ -21,7 +21,6 @@ static_assert(kIdentityBytes == NCCL_UNIQUE_ID_BYTES);
 
 // How long who gives up waits for NCCL to let go of the memory.
 constexpr std::chrono::seconds kAbort{5};
-constexpr std::chrono::seconds kFinish{10};
 
 // A look asks the device: a microsecond or two.
 constexpr int64_t kSpins = 20;
@@ -75,10 +74,17 @@ class NcclGroup : public DeviceGroup {
     std::memcpy(&id_, identity.data(), sizeof(id_));
   }
 
+  // All its calls have ended: nobody waits for NCCL.
   ~NcclGroup() override {
-    end(Ending::kOrderly, kFinish);
-    if (done_ != nullptr) cudaEventDestroy(done_);
-    if (at_.stream != nullptr) cudaStreamDestroy(at_.stream);
+    const auto let_go = [event = done_, stream = at_.stream] {
+      if (event != nullptr) cudaEventDestroy(event);
+      if (stream != nullptr) cudaStreamDestroy(stream);
+    };
+    if (at_.comm == nullptr) {
+      let_go();
+    } else {
+      reaper_->finish(at_.comm, device_, let_go);
+    }
   }
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
@@ -106,8 +112,8 @@ class NcclGroup : public DeviceGroup {
     return transfer;
   }
 
-  void end(Ending how, std::chrono::nanoseconds patience) {
-    if (at_.comm != nullptr) reaper_->end(at_.comm, device_, how, patience);
+  void abort() {
+    if (at_.comm != nullptr) reaper_->abort(at_.comm, device_, kAbort);
     at_.comm = nullptr;
   }
 
@@ -138,7 +144,7 @@ class NcclGroup : public DeviceGroup {
 };
 
 NcclTransfer::~NcclTransfer() {
-  if (!done_) group_.end(Ending::kAbort, kAbort);
+  if (!done_) group_.abort();
 }
 
 class NcclMover : public DeviceMover {

@@ -1,5 +1,6 @@
 // Reaper: the thread that ends communicators. NCCL may take its time over that, or not come back
-// where a peer is gone; who waits for data must not wait for it without a bound.
+// where a peer is gone; who waits for data must not wait for it without a bound. Endings that are
+// asked for at one time have one bound together: what is left of it is for the ones behind.
 
 #pragma once
 
@@ -8,13 +9,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
 
 namespace dtensor::comm::nccl {
-
-enum class Ending { kOrderly, kAbort };
 
 // Thread-safe.
 class Reaper {
@@ -24,15 +24,20 @@ class Reaper {
   Reaper(const Reaper&) = delete;
   Reaper& operator=(const Reaper&) = delete;
 
-  // Ends a communicator, which is not valid afterwards. Returns when that is done, or `patience`
+  // Aborts a communicator, which is not valid afterwards. Returns when that is done, or `patience`
   // is over.
-  void end(ncclComm_t comm, int device, Ending how, std::chrono::nanoseconds patience);
+  void abort(ncclComm_t comm, int device, std::chrono::nanoseconds patience);
+  // Ends one that has nothing to do any more, in the Reaper's own time, and calls `afterwards`.
+  // After a while it is aborted.
+  void finish(ncclComm_t comm, int device, std::function<void()> afterwards);
 
  private:
   struct Item {
-    ncclComm_t comm;
-    int device;
-    Ending how;
+    ncclComm_t comm = nullptr;
+    int device = 0;
+    // Until when its orderly end may take; passed: it is aborted.
+    std::chrono::steady_clock::time_point until = {};
+    std::function<void()> afterwards = {};
   };
   struct State {
     std::mutex mutex;

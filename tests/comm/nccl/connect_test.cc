@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -74,6 +76,34 @@ TEST(NcclConnect, NcclAloneRefusesMemoryOfTheCpu) {
     }
     comm.barrier().wait();
   });
+}
+
+// Of ranks that a launcher started each has the device of its place on the machine, in turn.
+TEST(NcclConnect, TheDeviceOfALaunchedRankIsThatOfItsPlace) {
+  const std::map<std::string, std::string> launched = {
+      {"DTENSOR_RANK", "7"}, {"DTENSOR_WORLD_SIZE", "8"}, {"DTENSOR_LOCAL_RANK", "3"}};
+  for (const auto& [name, value] : launched) setenv(name.c_str(), value.c_str(), 1);
+  stand_in::set_devices(2);
+  const auto takes = [](const std::map<std::string, std::string>& options, int device) {
+    comm::Endpoint e;
+    e.scheme = "nccl";
+    e.options = options;
+    const auto comm = comm::nccl::connect(e, comm::make_memory_store());
+    float x = 1;
+    const comm::Buffer b{&x, 1, DType::kFloat32, {DeviceType::kCuda, device}};
+    try {
+      comm->all_reduce(b, b, comm::ReduceOp::kSum).wait();
+      return true;
+    } catch (const ArgumentError&) {
+      return false;
+    }
+  };
+  EXPECT_TRUE(takes({}, 1));
+  EXPECT_FALSE(takes({}, 0));
+  EXPECT_TRUE(takes({{"device", "0"}}, 0));
+  for (const auto& [name, value] : launched) unsetenv(name.c_str());
+  EXPECT_TRUE(takes({}, 0));
+  stand_in::set_devices(1);
 }
 
 TEST(NcclConnect, ADeviceThatIsNotThereIsRefused) {

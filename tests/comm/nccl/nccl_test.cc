@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <latch>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -223,6 +224,27 @@ TEST(Nccl, ACallThatHangsEndsAtItsDeadlineAndIsAborted) {
   });
   EXPECT_EQ(stand_in::aborted(), before + 2);
   EXPECT_EQ(stand_in::alive(), 0);
+}
+
+// NCCL may take long over an end; nobody waits for it, not even one Comm after the other.
+TEST(Nccl, AnEndThatTakesLongIsWaitedForByNobody) {
+  run_ranks(hybrid_world(1), [](Comm& comm) {
+    constexpr int kGroups = 5;
+    std::vector<std::unique_ptr<Comm>> groups;
+    std::vector<float> v(10, 1);
+    for (int k = 0; k < kGroups; ++k) {
+      groups.push_back(comm.group(std::vector<int>{0}, std::to_string(k)));
+      groups.back()->all_reduce(on_gpu(v), on_gpu(v), ReduceOp::kSum).wait();
+    }
+    const int aborted = stand_in::aborted();
+    stand_in::linger(true);
+    groups.clear();
+    EXPECT_EQ(stand_in::alive(), kGroups);
+    stand_in::linger(false);
+    EXPECT_EQ(stand_in::aborted(), aborted);
+  });
+  EXPECT_EQ(stand_in::alive(), 0);
+  expect_no_faults();
 }
 
 TEST(Nccl, AnAsynchronousErrorEndsTheComm) {

@@ -33,6 +33,8 @@ struct Global {
   std::vector<std::string> faults;
   bool held = false;
   bool failing = false;
+  bool lingering = false;
+  int devices = 1;
   int alive = 0;
   int aborted = 0;
   std::map<int, std::vector<std::vector<Issued>>> groups;  // by rank
@@ -188,6 +190,7 @@ struct ncclComm {
   std::shared_ptr<si::World> world;
   int rank = 0;
   bool aborted = false;
+  bool finishing = false;
   int in_progress = 0;  // questions that are answered so
 };
 
@@ -347,6 +350,16 @@ void fail(bool failing) {
   global().failing = failing;
 }
 
+void linger(bool lingering) {
+  const std::lock_guard lock(global().mutex);
+  global().lingering = lingering;
+}
+
+void set_devices(int count) {
+  const std::lock_guard lock(global().mutex);
+  global().devices = count;
+}
+
 int alive() {
   const std::lock_guard lock(global().mutex);
   return global().alive;
@@ -394,11 +407,16 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   *state = ncclSuccess;
   if (comm->in_progress > 0) --comm->in_progress;
   if (comm->in_progress > 0 || comm->world->joined < comm->world->size) *state = ncclInProgress;
+  if (comm->finishing && si::global().lingering) *state = ncclInProgress;
   if (si::global().failing) *state = ncclRemoteError;
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommFinalize(ncclComm_t) { return ncclSuccess; }
+ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  const std::lock_guard lock(si::global().mutex);
+  comm->finishing = true;
+  return si::global().lingering ? ncclInProgress : ncclSuccess;
+}
 ncclResult_t ncclCommDestroy(ncclComm_t comm) { return si::let_go(comm, false); }
 ncclResult_t ncclCommAbort(ncclComm_t comm) { return si::let_go(comm, true); }
 
@@ -439,14 +457,18 @@ ncclResult_t ncclRecv(void* receive, size_t count, ncclDataType_t type, int peer
 
 const char* cudaGetErrorString(cudaError_t) { return "an error of the stand-in"; }
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  const std::lock_guard lock(si::global().mutex);
+  *count = si::global().devices;
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
+cudaError_t cudaSetDevice(int device) {
+  const std::lock_guard lock(si::global().mutex);
+  return device >= 0 && device < si::global().devices ? cudaSuccess : cudaErrorInvalidDevice;
+}
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new CUstream_st;

@@ -37,6 +37,10 @@ void run_on(cudaStream_t stream, std::function<void()> work);
 void hold(bool held);
 // From now on communicators report an asynchronous error (until false).
 void fail(bool failing);
+// From now on communicators do not finish what they are asked to finish (until false).
+void linger(bool lingering);
+// How many devices there are from now on; 1 at first.
+void set_devices(int count);
 // Communicators that were made and neither destroyed nor aborted; and aborted so far.
 int alive();
 int aborted();
