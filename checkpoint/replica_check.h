@@ -15,7 +15,8 @@ namespace dtensor::checkpoint {
 
 struct DifferingReplicas {
   std::string tensor;
-  std::string text;  // "tensor "w" [16,4]: ... had 2 different values on its holders: ranks 0-2; rank 3"
+  std::string
+      text;  // "tensor "w" [16,4]: ... had 2 different values on its holders: ranks 0-2; rank 3"
 };
 
 class ReplicaCheck {
