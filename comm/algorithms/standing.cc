@@ -88,6 +88,26 @@ void Standing::request_abort(std::string reason) {
   if (waiting_ != nullptr) waiting_->interrupt();
 }
 
+Verdict Standing::own_abort(std::string reason) const {
+  return {.kind = CommErrorKind::kAborted,
+          .culprit = setting_.members[static_cast<size_t>(setting_.rank)],
+          .proved = true,
+          .detail = std::move(reason)};
+}
+
+void Standing::finish_abort() noexcept {
+  try {
+    std::string reason;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!abort_reason_ || verdict_) return;
+      reason = *abort_reason_;
+    }
+    conclude(own_abort(std::move(reason)));
+  } catch (...) {  // NOLINT(bugprone-empty-catch): then the others see that this rank has left
+  }
+}
+
 std::optional<Verdict> Standing::ended() const {
   const std::lock_guard lock(mutex_);
   return verdict_;
@@ -183,10 +203,7 @@ void Standing::look() {
     if (stalls) next_look_ = Clock::now() + setting_.stall;
   }
   if (abort_reason) {
-    conclude({.kind = CommErrorKind::kAborted,
-              .culprit = setting_.members[static_cast<size_t>(setting_.rank)],
-              .proved = true,
-              .detail = *abort_reason});
+    conclude(own_abort(*std::move(abort_reason)));
     return;
   }
   if (const auto verdict = ended_above()) {

@@ -50,6 +50,8 @@ class Standing {
 
   // Ends this Comm here, and asks the Watch to end it everywhere. Does not block.
   void request_abort(std::string reason);
+  // What the Watch had no time for, where this Comm goes right after. Blocks, bounded.
+  void finish_abort() noexcept;
 
   // Agrees with the others on why the Comm ends, and returns what stands. These block, bounded.
   Verdict conclude(const Verdict& proposal);
@@ -61,6 +63,7 @@ class Standing {
 
  private:
   void check_ended();
+  Verdict own_abort(std::string reason) const;
   // The verdict is here: wakes whoever waits for data.
   void end(Verdict verdict);
   std::optional<Verdict> ended() const;

@@ -70,6 +70,9 @@ class TransportBackend : public Backend {
     served_ = parts.control->serve(id, [standing = link_->standing] { return standing->where(); });
     world_->watch.add(link_->standing);
   }
+  ~TransportBackend() override { link_->standing->finish_abort(); }
+  TransportBackend(const TransportBackend&) = delete;
+  TransportBackend& operator=(const TransportBackend&) = delete;
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }

@@ -177,6 +177,23 @@ TEST_P(CommContract, AbortEndsAWaitOnEveryRankWithItsReason) {
   }
 }
 
+// As a rank does that throws and unwinds: its reason comes before its leaving.
+TEST_P(CommContract, AbortByARankThatLeavesAtOnceIsHeard) {
+  if (size() < 2) GTEST_SKIP() << "for two ranks and more";
+  const auto failed = failures([](Comm& comm) {
+    if (comm.rank() == 1) return comm.abort("the user said so");
+    comm.barrier().wait();
+    comm.barrier().wait();
+  });
+  for (size_t r = 0; r < failed.size(); ++r) {
+    if (r == 1) continue;
+    ASSERT_TRUE(failed[r].has_value());
+    EXPECT_EQ(failed[r]->kind, CommErrorKind::kAborted);
+    EXPECT_EQ(failed[r]->culprit, 1);
+    EXPECT_NE(failed[r]->detail.find("the user said so"), std::string::npos) << failed[r]->detail;
+  }
+}
+
 TEST_P(CommContract, WrongArgumentsAreRefusedAndNothingIsSent) {
   run([](Comm& comm) {
     const int size = comm.size();
