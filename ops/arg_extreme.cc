@@ -5,7 +5,9 @@
 
 #include "dtensor/ops/cpu/along_dims.h"
 #include "dtensor/ops/dispatch.h"
+#include "dtensor/ops/index.h"
 #include "dtensor/ops/reduction.h"
+#include "dtensor/ops/view.h"
 
 namespace dtensor {
 namespace {
@@ -27,6 +29,14 @@ DTensor run(const char* op, Local local, const DTensor& a, std::optional<int> di
   return ops::run1({.rule = rule, .kernel = kernel, .dtype = DType::kInt64, .site = site}, {a});
 }
 
+ExtremeResult along(Local local, const char* op, const DTensor& a, int dim, KeepDims keep,
+                    CallSite site) {
+  const DTensor at = run(op, local, a, dim, KeepDims::kYes, site);
+  const DTensor values = gather(a, dim, at, site);
+  if (keep == KeepDims::kYes) return {values, at};
+  return {squeeze(values, dim, site), squeeze(at, dim, site)};
+}
+
 }  // namespace
 
 DTensor argmax(const DTensor& a, std::optional<int> dim, KeepDims keep, CallSite site) {
@@ -34,6 +44,13 @@ DTensor argmax(const DTensor& a, std::optional<int> dim, KeepDims keep, CallSite
 }
 DTensor argmin(const DTensor& a, std::optional<int> dim, KeepDims keep, CallSite site) {
   return run("argmin", cpu::argmin, a, dim, keep, site);
+}
+
+ExtremeResult max_along(const DTensor& a, int dim, KeepDims keep, CallSite site) {
+  return along(cpu::argmax, "max_along", a, dim, keep, site);
+}
+ExtremeResult min_along(const DTensor& a, int dim, KeepDims keep, CallSite site) {
+  return along(cpu::argmin, "min_along", a, dim, keep, site);
 }
 
 }  // namespace dtensor

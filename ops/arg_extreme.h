@@ -18,4 +18,15 @@ DTensor argmax(const DTensor& a, std::optional<int> dim = {}, KeepDims keep = Ke
 DTensor argmin(const DTensor& a, std::optional<int> dim = {}, KeepDims keep = KeepDims::kNo,
                CallSite site = CallSite::here());
 
+// The largest (smallest) elements along a dim, and where they stand: as argmax, and with a gradient
+// that goes to that element alone (amax shares it among equal ones).
+struct ExtremeResult {
+  DTensor values;
+  DTensor indices;  // i64
+};
+ExtremeResult max_along(const DTensor& a, int dim, KeepDims keep = KeepDims::kNo,
+                        CallSite site = CallSite::here());
+ExtremeResult min_along(const DTensor& a, int dim, KeepDims keep = KeepDims::kNo,
+                        CallSite site = CallSite::here());
+
 }  // namespace dtensor

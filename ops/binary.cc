@@ -1,6 +1,7 @@
 #include "dtensor/ops/binary.h"
 
 #include <array>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -8,7 +9,6 @@
 #include "dtensor/ops/cpu/binary.h"
 #include "dtensor/ops/dispatch.h"
 #include "dtensor/ops/lasting_rules.h"
-#include "dtensor/ops/unary.h"
 #include "dtensor/ops/view.h"
 
 namespace dtensor {
@@ -67,6 +67,14 @@ DTensor run(BinaryOp op, const DTensor& a, const DTensor& b, const ops::MakeBack
   return run_by(ops::broadcast_rule(name, inputs, linear_sets(op), {"a", "b"}), false);
 }
 
+// What flows back through `gradient` to one of its operands a and b: z is g times what came.
+using Curvature = DTensor (*)(const DTensor& z, const DTensor& a, const DTensor& b);
+struct Curvatures {
+  Curvature in_a = nullptr;  // none: 0 everywhere
+  Curvature in_b = nullptr;
+};
+Curvatures curvatures_of(BinaryOp op, Side side);
+
 // g times the slope on one side; of the common shape.
 DTensor gradient(BinaryOp op, Side side, const DTensor& g, const DTensor& a, const DTensor& b) {
   const std::array<DTensor, 3> inputs = {g, a, b};
@@ -76,7 +84,88 @@ DTensor gradient(BinaryOp op, Side side, const DTensor& g, const DTensor& a, con
   const ops::Kernel kernel = [op, side](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{cpu::binary_backward(op, side, in[0], in[1], in[2])};
   };
-  return ops::run1({.rule = rule, .kernel = kernel}, {g, a, b});
+  const auto backward = [op, side](std::span<const DTensor> in,
+                                   std::span<const DTensor>) -> BackwardFn {
+    const char* name = cpu::info_of(op).name;
+    return
+        [op, side,
+         saved = std::array<Saved, 3>{Saved(in[0], name), Saved(in[1], name), Saved(in[2], name)},
+         wants = std::array<bool, 3>{in[0].requires_grad(), in[1].requires_grad(),
+                                     in[2].requires_grad()}](std::span<const DTensor> up) {
+          const DTensor a = saved[1].value();
+          const DTensor b = saved[2].value();
+          const Curvatures f = curvatures_of(op, side);
+          Grads grads(3);
+          if (wants[0]) grads[0] = gradient(op, side, up[0], a, b);
+          if (!wants[1] && !wants[2]) return grads;
+          const DTensor z = mul(up[0], saved[0].value());
+          if (wants[1] && f.in_a != nullptr) grads[1] = sum_to(f.in_a(z, a, b), a.shape());
+          if (wants[2] && f.in_b != nullptr) grads[2] = sum_to(f.in_b(z, a, b), b.shape());
+          return grads;
+        };
+  };
+  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .twice = true},
+                   {g, a, b});
+}
+
+DTensor square_of(const DTensor& x) { return mul(x, x); }
+
+Curvatures quotient_curvatures() {  // of -a / b^2
+  return {.in_a = [](const DTensor& z, const DTensor& /*a*/,
+                     const DTensor& b) { return mul(div(z, square_of(b)), -1.0); },
+          .in_b = [](const DTensor& z, const DTensor& a,
+                     const DTensor& b) { return mul(div(mul(z, a), mul(b, square_of(b))), 2.0); }};
+}
+
+// a^b: the slope in a is b a^(b-1), in b it is a^b log(a).
+DTensor power_mixed(const DTensor& z, const DTensor& a, const DTensor& b) {
+  const DTensor less = sub(b, 1.0);
+  return add(mul(z, pow(a, less)), gradient(BinaryOp::kPow, Side::kB, mul(z, b), a, less));
+}
+Curvatures power_curvatures(Side side) {
+  if (side == Side::kA) {
+    return {.in_a =
+                [](const DTensor& z, const DTensor& a, const DTensor& b) {
+                  return mul(mul(z, mul(b, sub(b, 1.0))), pow(a, sub(b, 2.0)));
+                },
+            .in_b = power_mixed};
+  }
+  return {.in_a = power_mixed, .in_b = [](const DTensor& z, const DTensor& a, const DTensor& b) {
+            // (a^(b/2) log(a))^2
+            const DTensor half = mul(b, 0.5);
+            return gradient(BinaryOp::kPow, Side::kB,
+                            gradient(BinaryOp::kPow, Side::kB, z, a, half), a, half);
+          }};
+}
+
+// atan(a / b), r = a^2 + b^2: b / r and -a / r.
+DTensor angle_twice_ab(const DTensor& z, const DTensor& a, const DTensor& b) {
+  const DTensor r = add(square_of(a), square_of(b));
+  return mul(div(mul(z, mul(a, b)), square_of(r)), 2.0);
+}
+Curvatures angle_curvatures(Side side) {
+  const Curvature mixed = [](const DTensor& z, const DTensor& a, const DTensor& b) {
+    const DTensor aa = square_of(a);
+    const DTensor bb = square_of(b);
+    return div(mul(z, sub(aa, bb)), square_of(add(aa, bb)));
+  };
+  if (side == Side::kB) return {.in_a = mixed, .in_b = angle_twice_ab};
+  return {.in_a = [](const DTensor& z, const DTensor& a,
+                     const DTensor& b) { return mul(angle_twice_ab(z, a, b), -1.0); },
+          .in_b = mixed};
+}
+
+Curvatures curvatures_of(BinaryOp op, Side side) {
+  switch (op) {
+    case BinaryOp::kDiv:
+      return quotient_curvatures();
+    case BinaryOp::kPow:
+      return power_curvatures(side);
+    case BinaryOp::kAtan2:
+      return angle_curvatures(side);
+    default:
+      return {};
+  }
 }
 
 // What the gradients of an op take from its inputs.
@@ -129,7 +218,7 @@ ops::MakeBackward add_backward(double sign_of_b) {
     return [sign_of_b, wants = Wants(in)](std::span<const DTensor> g) {
       Grads grads(2);
       if (wants.a) grads[0] = sum_to(g[0], wants.to_a);
-      if (wants.b) grads[1] = sum_to(sign_of_b < 0 ? neg(g[0]) : g[0], wants.to_b);
+      if (wants.b) grads[1] = sum_to(sign_of_b < 0 ? mul(g[0], -1.0) : g[0], wants.to_b);
       return grads;
     };
   };
@@ -165,6 +254,19 @@ Tensor run_kernel(const NumberCall& c, const Tensor& x) {
                                    : cpu::binary(c.op, x, c.number);
 }
 
+// z times the slope of the slope; undefined where that is 0 everywhere.
+DTensor number_curvature(const NumberCall& c, const DTensor& z, const DTensor& x) {
+  const double n = c.number;
+  if (c.op == BinaryOp::kDiv) return mul(div(z, mul(x, square_of(x))), 2.0 * n);
+  if (c.op != BinaryOp::kPow) return {};
+  if (c.where == Number::kFirst) {
+    if (n == 0.0) return {};
+    return mul(mul(z, pow(n, x)), std::log(n) * std::log(n));
+  }
+  if (n == 0.0 || n == 1.0) return {};
+  return mul(n == 2.0 ? z : mul(z, pow(x, n - 2.0)), n * (n - 1.0));
+}
+
 DTensor number_gradient(const NumberCall& c, const DTensor& g, const DTensor& x) {
   const std::string l = ops::letters_of(x.ndim());
   const Rule rule{.op = std::string(c.name) + "_backward",
@@ -177,7 +279,16 @@ DTensor number_gradient(const NumberCall& c, const DTensor& g, const DTensor& x)
     return ops::Tensors{cpu::binary_backward(c.op, first ? Side::kB : Side::kA, in[0],
                                              first ? number : in[1], first ? in[1] : number)};
   };
-  return ops::run1({.rule = rule, .kernel = kernel}, {g, x});
+  const auto backward = [c](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
+    return [c, g = Saved(in[0], c.name), x = Saved(in[1], c.name), wants_g = in[0].requires_grad(),
+            wants_x = in[1].requires_grad()](std::span<const DTensor> up) {
+      Grads grads(2);
+      if (wants_g) grads[0] = number_gradient(c, up[0], x.value());
+      if (wants_x) grads[1] = number_curvature(c, mul(up[0], g.value()), x.value());
+      return grads;
+    };
+  };
+  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .twice = true}, {g, x});
 }
 
 DTensor run_number(const NumberCall& c, const DTensor& x, CallSite site) {
@@ -226,6 +337,11 @@ DTensor mul(const DTensor& a, const DTensor& b, CallSite site) {
 }
 DTensor mul(const DTensor& a, double b, CallSite site) {
   return run_number({BinaryOp::kMul, Number::kSecond, b, "scale", true}, a, site);
+}
+DTensor addcmul(const DTensor& a, const DTensor& b, const DTensor& c, double factor,
+                CallSite site) {
+  const DTensor product = mul(b, c, site);
+  return add(a, factor == 1.0 ? product : mul(product, factor, site), site);
 }
 DTensor div(const DTensor& a, const DTensor& b, CallSite site) {
   const ops::MakeBackward backward = backward_of(BinaryOp::kDiv, quotient, slope_in_b);

@@ -20,6 +20,9 @@ DTensor lerp(const DTensor& a, const DTensor& b, double weight, CallSite site = 
 // Linear in each: P * R -> P; P * P has no row. Integers wrap.
 DTensor mul(const DTensor& a, const DTensor& b, CallSite site = CallSite::here());
 DTensor mul(const DTensor& a, double b, CallSite site = CallSite::here());  // "scale" in messages
+// a + factor b c, jointly linear in a and the product.
+DTensor addcmul(const DTensor& a, const DTensor& b, const DTensor& c, double factor = 1.0,
+                CallSite site = CallSite::here());
 // Linear in a. Floating dtypes.
 DTensor div(const DTensor& a, const DTensor& b, CallSite site = CallSite::here());
 DTensor div(const DTensor& a, double b, CallSite site = CallSite::here());

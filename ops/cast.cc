@@ -21,8 +21,13 @@ DTensor cast(const DTensor& a, DType dtype, CallSite site) {
       return [from = in[0].dtype()](std::span<const DTensor> g) { return Grads{cast(g[0], from)}; };
     };
   }
-  return ops::run1(
-      {.rule = rule, .kernel = kernel, .backward = backward, .dtype = dtype, .site = site}, {a});
+  return ops::run1({.rule = rule,
+                    .kernel = kernel,
+                    .backward = backward,
+                    .dtype = dtype,
+                    .site = site,
+                    .twice = true},
+                   {a});
 }
 
 }  // namespace dtensor

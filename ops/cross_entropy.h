@@ -32,4 +32,15 @@ struct CrossEntropyOptions {
 DTensor cross_entropy(const DTensor& logits, const DTensor& targets,
                       const CrossEntropyOptions& options = {}, CallSite site = CallSite::here());
 
+struct NllLossOptions {
+  std::optional<int64_t> ignore_index = {};
+  std::optional<int64_t> count = {};  // the divisor of a mean, as in CrossEntropyOptions
+  LossReduction reduction = LossReduction::kMean;
+};
+
+// The same of logarithms of probabilities [...,v] that are there already: sum of -x[target]. Of the
+// dtype of x; linear in x, whose classes may be cut.
+DTensor nll_loss(const DTensor& x, const DTensor& targets, const NllLossOptions& options = {},
+                 CallSite site = CallSite::here());
+
 }  // namespace dtensor

@@ -6,7 +6,9 @@
 
 #include "dtensor/base/allocator.h"
 #include "dtensor/base/inline_text.h"
+#include "dtensor/comm/comm.h"
 #include "dtensor/ops/automatic_copy.h"
+#include "dtensor/ops/cpu/value_error.h"
 #include "dtensor/ops/rule_cache.h"
 #include "dtensor/placement/apply_rule.h"
 #include "dtensor/placement/reshard_plan.h"
@@ -312,7 +314,7 @@ void check_not_in_backward(std::string_view op, std::span<const DTensor> outputs
 void record_call(const OpCall& call, std::span<const DTensor> inputs, std::span<DTensor> outputs,
                  const RuleTap& tap) {
   if (!grad_enabled()) return;
-  if (std::ranges::none_of(inputs, [](const DTensor& x) { return x.requires_grad(); })) return;
+  if (!wants_gradient(call.rule.op, inputs)) return;
   if (!call.backward) return check_not_in_backward(call.rule.op, outputs);
   BackwardFn backward = call.backward(inputs, outputs);
   if (tap.gradients) backward = tapped_backward(call.rule.op, std::move(backward));
@@ -339,7 +341,16 @@ class MemoryUserScope {
 Tensors run_kernel(const OpCall& call, std::span<const DTensor> inputs, const Coordinate& at,
                    Context& context) {
   const MemoryUserScope user(context, call.rule.op);
-  return call.kernel(KernelInfo(call.rule, inputs, at), Pieces(inputs));
+  try {
+    return call.kernel(KernelInfo(call.rule, inputs, at), Pieces(inputs));
+  } catch (const cpu::ValueError& e) {
+    InlineVector<DTensor, 4> integers;
+    for (const DTensor& x : inputs) {
+      if (!is_floating(x.dtype())) integers.push_back(x);
+    }
+    tell_other_ranks({integers.data(), integers.size()}, e.what());
+    throw;
+  }
 }
 
 DTensors run_on_no_mesh(const OpCall& call, std::span<const DTensor> inputs, Context& context) {
@@ -395,6 +406,7 @@ void mark_views(std::span<const DTensor> inputs, std::span<DTensor> outputs) {
     for (const DTensor& x : inputs) {
       if (!x.has_local() || x.local_tensor().storage() != y.local_tensor().storage()) continue;
       y.impl()->view = true;
+      y.impl()->made_version = y.local_tensor().storage()->version();
       y.impl()->borrowed = y.impl()->borrowed || x.impl()->borrowed;
     }
   }
@@ -480,7 +492,7 @@ DTensor run_placed(const PlacedCall& call, const DTensor& input) {
   }
   mark_views({&input, 1}, {&output, 1});
   if (tap.ran) tap.ran({call.op, nullptr, {&input, 1}, {&input, 1}, {&output, 1}, call.site});
-  if (!grad_enabled() || !input.requires_grad()) return output;
+  if (!grad_enabled() || !wants_gradient(call.op, {&input, 1})) return output;
   if (!call.backward) {
     check_not_in_backward(call.op, {&output, 1});
   } else {
@@ -518,6 +530,20 @@ DTensor move_for_op(const DTensor& t, const Layout& to, MoveReason reason, std::
                                            .site = site});
   if (!silent) note_automatic_copy(t, moved, op);
   return moved;
+}
+
+void tell_other_ranks(std::span<const DTensor> tensors, std::string_view text) noexcept {
+  for (const DTensor& x : tensors) {
+    for (int m = 0; m < x.layout().mesh().ndim(); ++m) {
+      if (x.layout().mesh().size(m) == 1 || x.layout().placement(m).is_replicate()) continue;
+      try {
+        x.mesh().root().abort("rank " + std::to_string(x.mesh().rank()) + ": " + std::string(text));
+      } catch (...) {
+        x.mesh().root().abort(text);  // no memory for more
+      }
+      return;
+    }
+  }
 }
 
 void check_same_dtype(std::string_view op,

@@ -129,6 +129,12 @@ enum class MoveReason { kSilent, kAutomatic };
 DTensor move_for_op(const DTensor& t, const Layout& to, MoveReason reason, std::string_view op,
                     CallSite site);
 
+// For an error that only ranks which hold some element know: ends the root Comm of the mesh with
+// `text`, so that the other ranks, which go on to their next collective, get a CommError (Aborted)
+// that names this rank and says the same. Nothing where every rank holds all of `tensors`, and
+// throws alike.
+void tell_other_ranks(std::span<const DTensor> tensors, std::string_view text) noexcept;
+
 // ArgumentError naming the op where an operand is undefined, or dtypes differ.
 void check_same_dtype(std::string_view op,
                       std::initializer_list<std::reference_wrapper<const DTensor>> inputs);

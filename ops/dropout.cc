@@ -26,7 +26,8 @@ DTensor drop(const DTensor& a, RandomStream stream, double p, CallSite site) {
   const auto backward = [&](std::span<const DTensor>, std::span<const DTensor>) -> BackwardFn {
     return [stream, p](std::span<const DTensor> g) { return Grads{drop(g[0], stream, p, {})}; };
   };
-  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site}, {a});
+  return ops::run1(
+      {.rule = rule, .kernel = kernel, .backward = backward, .site = site, .twice = true}, {a});
 }
 
 }  // namespace

@@ -13,7 +13,6 @@ namespace dtensor {
 namespace ops {
 namespace {
 
-// Without a gradient.
 DTensor product(std::string_view op, const Contraction& l, const DTensor& a, const DTensor& b,
                 MakeBackward backward, CallSite site) {
   const Rule rule{.op = std::string(op),
@@ -23,7 +22,11 @@ DTensor product(std::string_view op, const Contraction& l, const DTensor& a, con
   const Kernel kernel = [&l](const KernelInfo&, ops::Pieces in) {
     return ops::Tensors{cpu::contract(in[0], in[1], {l.a, l.b, l.out})};
   };
-  return run1({.rule = rule, .kernel = kernel, .backward = std::move(backward), .site = site},
+  return run1({.rule = rule,
+               .kernel = kernel,
+               .backward = std::move(backward),
+               .site = site,
+               .twice = true},
               {a, b});
 }
 
@@ -38,8 +41,8 @@ DTensor contract(std::string_view op, const Contraction& letters, const DTensor&
             a = wants_b ? Saved(in[0], op) : Saved(),
             b = wants_a ? Saved(in[1], op) : Saved()](std::span<const DTensor> g) {
       Grads grads(2);
-      if (wants_a) grads[0] = product(op + "_da", {l.out, l.b, l.a}, g[0], b.value(), {}, {});
-      if (wants_b) grads[1] = product(op + "_db", {l.a, l.out, l.b}, a.value(), g[0], {}, {});
+      if (wants_a) grads[0] = contract(op + "_da", {l.out, l.b, l.a}, g[0], b.value(), {});
+      if (wants_b) grads[1] = contract(op + "_db", {l.a, l.out, l.b}, a.value(), g[0], {});
       return grads;
     };
   };

@@ -2,8 +2,12 @@
 
 #include <string>
 
+#include "dtensor/ops/compare.h"
 #include "dtensor/ops/cpu/embedding.h"
+#include "dtensor/ops/cpu/half.h"
 #include "dtensor/ops/dispatch.h"
+#include "dtensor/ops/view.h"
+#include "dtensor/ops/where.h"
 
 namespace dtensor {
 namespace {
@@ -17,9 +21,22 @@ DTensor table_gradient(const DTensor& g, const DTensor& ids, const DTensor& like
                   .linear = {{0}},
                   .names = {"g", "ids", "table"}};
   const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
-    return ops::Tensors{cpu::embedding_backward(in[0], in[1], info.range('v'), options.padding_id)};
+    const Tensor rows =
+        cpu::embedding_backward(cpu::f16_as_f32(in[0]), in[1], info.range('v'), options.padding_id);
+    return ops::Tensors{rows.to(in[0].dtype())};
   };
-  return ops::run1({.rule = rule, .kernel = kernel}, {g, ids, like});
+  const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
+    return [options, ids = Saved(in[1], "embedding")](std::span<const DTensor> up) {
+      const DTensor at = ids.value();
+      const DTensor rows = embedding(up[0], at);
+      if (!options.padding_id) return Grads{rows, DTensor(), DTensor()};
+      const DTensor padding =
+          unsqueeze(eq(at, static_cast<double>(*options.padding_id)), at.ndim());
+      return Grads{masked_fill(rows, padding, 0.0), DTensor(), DTensor()};
+    };
+  };
+  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .twice = true},
+                   {g, ids, like});
 }
 
 }  // namespace
@@ -52,8 +69,9 @@ DTensor embedding(const DTensor& table, const DTensor& ids, const EmbeddingOptio
       return Grads{table_gradient(g[0], ids.value(), like, options), DTensor()};
     };
   };
-  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site},
-                   {table, ids});
+  return ops::run1(
+      {.rule = rule, .kernel = kernel, .backward = backward, .site = site, .twice = true},
+      {table, ids});
 }
 
 }  // namespace dtensor

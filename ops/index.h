@@ -27,4 +27,12 @@ DTensor index_add(const DTensor& a, int dim, const DTensor& index, const DTensor
 DTensor one_hot(const DTensor& index, int64_t classes, DType dtype = DType::kFloat32,
                 CallSite site = CallSite::here());
 
+// `a` with source written at the index along `dim`; index and source of one shape. Where an index
+// stands more than once, the sum is written. Floating dtypes.
+DTensor scatter(const DTensor& a, int dim, const DTensor& index, const DTensor& source,
+                CallSite site = CallSite::here());
+// index [...] -> i64 [classes]: how often each stands there. A cut index gives P(sum). Memory of
+// classes elements for each index.
+DTensor bincount(const DTensor& index, int64_t classes, CallSite site = CallSite::here());
+
 }  // namespace dtensor

@@ -14,6 +14,9 @@
 #include "dtensor/ops/dispatch.h"
 #include "dtensor/ops/irregular.h"
 #include "dtensor/ops/rank_reduction.h"
+#include "dtensor/ops/reduce.h"
+#include "dtensor/ops/twice.h"
+#include "dtensor/ops/unary.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/ops/view_layout.h"
 #include "dtensor/placement/reshard_plan.h"
@@ -25,6 +28,7 @@ namespace {
 struct State {
   std::string l;  // letters of the rows
   int64_t n = 0;  // global length of a row
+  double eps = 0.0;
   bool cut = false;
   cpu::RowStats stats;
 };
@@ -108,6 +112,26 @@ std::vector<DTensor> gradients_of_weights(const State& state, const DTensor& g, 
                   Grads{g, x});
 }
 
+// All gradients, made of ops. With u = (x - mean(x)) / sqrt(var(x) + eps) and v = g w:
+// dx = (v - mean(v) - u mean(v u)) / sqrt(var(x) + eps), dw = sum(g u), db = sum(g).
+std::vector<DTensor> gradients_of_ops(const State& state, const Wants& wants, const DTensor& g,
+                                      const DTensor& x, const DTensor& w) {
+  const int last = x.ndim() - 1;
+  ops::check_uncut("layer_norm", x, {last});
+  const auto mean_of = [last](const DTensor& t) { return mean(t, {last}, KeepDims::kYes); };
+  const DTensor distance = sub(x, mean_of(x));
+  const DTensor inverse = rsqrt(add(mean_of(square(distance)), state.eps));
+  const DTensor u = mul(distance, inverse);
+  std::vector<DTensor> grads(3);
+  if (wants.x) {
+    const DTensor v = w.defined() ? mul(g, w) : g;
+    grads[0] = mul(sub(sub(v, mean_of(v)), mul(u, mean_of(mul(v, u)))), inverse);
+  }
+  if (wants.w) grads[1] = sum_to(mul(g, u), w.shape());
+  if (wants.b) grads[2] = sum_to(g, w.shape());
+  return grads;
+}
+
 BackwardFn backward_of(const std::shared_ptr<State>& state, std::span<const DTensor> in) {
   state->cut = !in[0].spec().levels(in[0].ndim() - 1).empty();
   const bool has_w = in.size() > 1;
@@ -119,6 +143,11 @@ BackwardFn backward_of(const std::shared_ptr<State>& state, std::span<const DTen
              std::span<const DTensor> g) {
     std::vector<DTensor> grads(inputs);
     const DTensor weight = inputs > 1 ? w.value() : DTensor();
+    if (grad_enabled()) {
+      grads = gradients_of_ops(*state, wants, g[0], x.value(), weight);
+      grads.resize(inputs);
+      return grads;
+    }
     if (wants.x) grads[0] = gradient_of_x(*state, g[0], x.value(), weight);
     if (!wants.w && !wants.b) return grads;
     const std::vector<DTensor> both = gradients_of_weights(*state, g[0], x.value(), dtypes);
@@ -146,6 +175,7 @@ DTensor run(const std::vector<DTensor>& inputs, const LayerNormOptions& options,
   const auto state = std::make_shared<State>();
   state->l = l;
   state->n = x.size(-1);
+  state->eps = options.eps;
   const ops::Kernel kernel = [&](const ops::KernelInfo& info, ops::Pieces in) {
     const Tensor mine = cpu::f16_as_f32(in[0]);
     const DTensor& whole = info.input(0);
@@ -162,7 +192,8 @@ DTensor run(const std::vector<DTensor>& inputs, const LayerNormOptions& options,
                    .kernel = kernel,
                    .backward = backward,
                    .allow_communicating = options.sharded_dims,
-                   .site = site},
+                   .site = site,
+                   .twice = true},
                   inputs)
       .front();
 }

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/ops/binary.h"
 #include "dtensor/ops/cpu/binary.h"
 #include "dtensor/ops/cpu/dtypes.h"
 #include "dtensor/ops/cpu/reduce.h"
@@ -10,6 +11,8 @@
 #include "dtensor/ops/dispatch.h"
 #include "dtensor/ops/rank_reduction.h"
 #include "dtensor/ops/reduction.h"
+#include "dtensor/ops/twice.h"
+#include "dtensor/ops/unary.h"
 
 namespace dtensor {
 namespace {
@@ -18,6 +21,10 @@ using ops::Reduction;
 
 // g exp(x - y).
 DTensor gradient(const Reduction& r, const DTensor& g, const DTensor& x, const DTensor& y) {
+  if (grad_enabled()) {
+    ops::check_uncut("logsumexp", x, r.dims);
+    return mul(ops::spread_to(r, g, x), exp(sub(x, ops::spread_to(r, y, x))));
+  }
   const Rule rule = r.gradient("logsumexp_backward", {"y"});
   const ops::Kernel kernel = [&](const ops::KernelInfo&, ops::Pieces in) {
     const Shape& shape = in[1].shape();
@@ -56,7 +63,7 @@ DTensor logsumexp(const DTensor& a, const Dims& dims, const LogSumExpOptions& op
   const auto backward = [&](std::span<const DTensor> in,
                             std::span<const DTensor> out) -> BackwardFn {
     return [r, x = Saved(in[0], "logsumexp"),
-            y = Saved(out[0].detach(), "logsumexp")](std::span<const DTensor> g) {
+            y = Saved::output(out[0], "logsumexp")](std::span<const DTensor> g) {
       return Grads{gradient(r, g[0], x.value(), y.value())};
     };
   };
@@ -64,7 +71,8 @@ DTensor logsumexp(const DTensor& a, const Dims& dims, const LogSumExpOptions& op
                     .kernel = kernel,
                     .backward = backward,
                     .allow_communicating = options.sharded_dims,
-                    .site = site},
+                    .site = site,
+                    .twice = true},
                    {a});
 }
 

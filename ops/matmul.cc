@@ -181,6 +181,13 @@ DTensor linear_dw(const DTensor& x, const DTensor& g) {
   return run(kLinearDw, g.ndim() - 1, kDw, x, g);
 }
 
+DTensor add_product(const DTensor& c, const DTensor& product, const AddProductOptions& options,
+                    CallSite site) {
+  const DTensor addend = options.beta == 1.0 ? c : mul(c, options.beta, site);
+  const DTensor scaled = options.alpha == 1.0 ? product : mul(product, options.alpha, site);
+  return add(addend, scaled, site);
+}
+
 constexpr Differentiable kMatmulWithGradients{kMatmul, cpu::matmul, matmul_da, matmul_db};
 constexpr Differentiable kLinearWithGradients{kLinear, cpu::linear, linear_dx, linear_dw};
 
@@ -211,6 +218,22 @@ DTensor linear(const DTensor& x, const DTensor& w, const DTensor& bias, CallSite
   }
   const DTensor y = run(kLinearWithGradients, x.ndim() - 1, x, w, site);
   return bias.defined() ? add(y, bias, site) : y;
+}
+
+DTensor addmm(const DTensor& c, const DTensor& a, const DTensor& b,
+              const AddProductOptions& options, CallSite site) {
+  ops::check_same_dtype("addmm", {c, a, b});
+  if (a.ndim() != 2 || b.ndim() != 2) {
+    throw ArgumentError("addmm takes [m,k] and [k,n], got " + to_string(a.shape()) + " and " +
+                        to_string(b.shape()));
+  }
+  return add_product(c, matmul(a, b, site), options, site);
+}
+
+DTensor baddbmm(const DTensor& c, const DTensor& a, const DTensor& b,
+                const AddProductOptions& options, CallSite site) {
+  ops::check_same_dtype("baddbmm", {c, a, b});
+  return add_product(c, bmm(a, b, site), options, site);
 }
 
 }  // namespace dtensor

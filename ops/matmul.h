@@ -19,4 +19,15 @@ DTensor bmm(const DTensor& a, const DTensor& b, CallSite site = CallSite::here()
 DTensor linear(const DTensor& x, const DTensor& w, const DTensor& bias = {},
                CallSite site = CallSite::here());
 
+// beta c + alpha a b, c broadcast to the product as by add(): of [m,k] and [k,n], or in batches of
+// [b,m,k] and [b,k,n]. Linear in each of a and b; c counts once in a P(sum).
+struct AddProductOptions {
+  double alpha = 1.0;
+  double beta = 1.0;
+};
+DTensor addmm(const DTensor& c, const DTensor& a, const DTensor& b,
+              const AddProductOptions& options = {}, CallSite site = CallSite::here());
+DTensor baddbmm(const DTensor& c, const DTensor& a, const DTensor& b,
+                const AddProductOptions& options = {}, CallSite site = CallSite::here());
+
 }  // namespace dtensor

@@ -60,7 +60,10 @@ void check(const OpRun& run) {
             to_string(global_index(y, *found)) + " of " + std::string(name_of(y.dtype())) +
             to_string(y.shape());
     if (y.mesh().defined()) text += " " + to_string(y.spec());
-    throw Error(text + "; its operands have none");
+    text += "; its operands have none there";
+    tell_other_ranks(run.inputs, text);
+    tell_other_ranks(run.outputs, text);
+    throw Error(text);
   }
 }
 

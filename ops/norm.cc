@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/ops/binary.h"
 #include "dtensor/ops/cpu/binary.h"
 #include "dtensor/ops/cpu/dtypes.h"
 #include "dtensor/ops/cpu/reduce.h"
@@ -12,7 +13,9 @@
 #include "dtensor/ops/rank_reduction.h"
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/reduction.h"
+#include "dtensor/ops/twice.h"
 #include "dtensor/ops/unary.h"
+#include "dtensor/ops/where.h"
 
 namespace dtensor {
 namespace {
@@ -21,6 +24,11 @@ using ops::Reduction;
 
 // g x / y, and 0 where y is.
 DTensor gradient(const Reduction& r, const DTensor& g, const DTensor& x, const DTensor& y) {
+  if (grad_enabled()) {
+    ops::check_uncut("norm", x, r.dims);
+    const DTensor ratio = where(y, div(g, where(y, y, 1.0)), 0.0);
+    return mul(x, ops::spread_to(r, ratio, x));
+  }
   const Rule rule = r.gradient("norm_backward", {"y"});
   const ops::Kernel kernel = [&](const ops::KernelInfo&, ops::Pieces in) {
     const Tensor ratio = cpu::binary(cpu::BinaryOp::kDiv, in[0], in[2]);
@@ -47,7 +55,7 @@ DTensor euclidean(const DTensor& a, const Dims& dims, const NormOptions& options
   const auto backward = [&](std::span<const DTensor> in,
                             std::span<const DTensor> out) -> BackwardFn {
     return [r, x = Saved(in[0], "norm"),
-            y = Saved(out[0].detach(), "norm")](std::span<const DTensor> g) {
+            y = Saved::output(out[0], "norm")](std::span<const DTensor> g) {
       return Grads{gradient(r, g[0], x.value(), y.value())};
     };
   };
@@ -55,7 +63,8 @@ DTensor euclidean(const DTensor& a, const Dims& dims, const NormOptions& options
                     .kernel = kernel,
                     .backward = backward,
                     .allow_communicating = options.sharded_dims,
-                    .site = site},
+                    .site = site,
+                    .twice = true},
                    {a});
 }
 

@@ -8,6 +8,7 @@
 
 #include "dtensor/ops/arg_extreme.h"
 #include "dtensor/ops/attention.h"
+#include "dtensor/ops/binary_cross_entropy.h"
 #include "dtensor/ops/conv.h"
 #include "dtensor/ops/cross_entropy.h"
 #include "dtensor/ops/dims.h"

@@ -65,7 +65,7 @@ constexpr size_t kMostSizes = 26;
 ops::MakeBackward apart_backward(std::string_view op, const Parting& p);
 
 DTensor join(std::string_view op, std::span<const DTensor> parts, const Parting& p, int ndim,
-             bool with_gradient, CallSite site) {
+             CallSite site) {
   const PartLetters l = letters_of(p, ndim);
   Rule rule{.op = std::string(op),
             .letters = joined(l.parts) + "->" + l.whole,
@@ -90,14 +90,15 @@ DTensor join(std::string_view op, std::span<const DTensor> parts, const Parting&
   };
   return ops::run({.rule = rule,
                    .kernel = kernel,
-                   .backward = with_gradient ? apart_backward(op, p) : ops::MakeBackward(),
-                   .site = site},
+                   .backward = apart_backward(op, p),
+                   .site = site,
+                   .twice = true},
                   parts)
       .front();
 }
 
 std::vector<DTensor> take_apart(std::string_view op, const DTensor& a, const Parting& p,
-                                bool with_gradient, CallSite site) {
+                                CallSite site) {
   const PartLetters l = letters_of(p, a.ndim());
   const Rule rule{.op = std::string(op),
                   .letters = l.whole + "->" + joined(l.parts),
@@ -124,21 +125,18 @@ std::vector<DTensor> take_apart(std::string_view op, const DTensor& a, const Par
       for (size_t i = 0; i < all.size(); ++i) {
         if (!all[i].defined()) all[i] = zeros_like(likes[i], {.dtype = dtype});
       }
-      return Grads{join(op + "_backward", all, p, ndim, false, {})};
+      return Grads{join(op + "_backward", all, p, ndim, {})};
     };
   };
-  return ops::run({.rule = rule,
-                   .kernel = kernel,
-                   .backward = with_gradient ? ops::MakeBackward(backward) : ops::MakeBackward(),
-                   .site = site},
-                  {&a, 1});
+  return ops::run(
+      {.rule = rule, .kernel = kernel, .backward = backward, .site = site, .twice = true}, {&a, 1});
 }
 
 ops::MakeBackward apart_backward(std::string_view op, const Parting& p) {
   return
       [op = std::string(op), p](std::span<const DTensor>, std::span<const DTensor>) -> BackwardFn {
         return [op, p](std::span<const DTensor> g) {
-          return take_apart(op + "_backward", g[0], p, false, {});
+          return take_apart(op + "_backward", g[0], p, {});
         };
       };
 }
@@ -177,7 +175,7 @@ DTensor cat(std::span<const DTensor> parts, int dim, CallSite site) {
     return cat({cat(parts.first(half), p.dim, site), cat(parts.subspan(half), p.dim, site)}, p.dim,
                site);
   }
-  return join("cat", parts, p, first.ndim(), true, site);
+  return join("cat", parts, p, first.ndim(), site);
 }
 
 DTensor stack(std::span<const DTensor> parts, int dim, CallSite site) {
@@ -191,7 +189,7 @@ DTensor stack(std::span<const DTensor> parts, int dim, CallSite site) {
   const Parting p{.dim = normalize_dim(dim, first.ndim() + 1, "stack"),
                   .sizes = std::vector<int64_t>(parts.size(), 1),
                   .dropped = true};
-  return join("stack", parts, p, first.ndim() + 1, true, site);
+  return join("stack", parts, p, first.ndim() + 1, site);
 }
 
 std::vector<DTensor> split(const DTensor& a, std::span<const int64_t> sizes, int dim,
@@ -218,7 +216,7 @@ std::vector<DTensor> split(const DTensor& a, std::span<const int64_t> sizes, int
     }
     return all;
   }
-  return take_apart("split", a, p, true, site);
+  return take_apart("split", a, p, site);
 }
 
 std::vector<DTensor> chunk(const DTensor& a, int n, int dim, CallSite site) {
@@ -226,7 +224,7 @@ std::vector<DTensor> chunk(const DTensor& a, int n, int dim, CallSite site) {
   if (n < 1) throw ArgumentError("chunk: " + std::to_string(n) + " parts; give 1 or more");
   Parting p{.dim = normalize_dim(dim, a.ndim(), "chunk")};
   for (int c = 0; c < n; ++c) p.sizes.push_back(cut({0, a.size(p.dim)}, c, n).size());
-  return take_apart("chunk", a, p, true, site);
+  return take_apart("chunk", a, p, site);
 }
 
 std::vector<DTensor> unbind(const DTensor& a, int dim, CallSite site) {
@@ -236,7 +234,7 @@ std::vector<DTensor> unbind(const DTensor& a, int dim, CallSite site) {
   return take_apart(
       "unbind", a,
       {.dim = d, .sizes = std::vector<int64_t>(static_cast<size_t>(a.size(d)), 1), .dropped = true},
-      true, site);
+      site);
 }
 
 }  // namespace dtensor

@@ -185,7 +185,7 @@ DTensor diagonal(const DTensor& a, const DiagonalOptions& options, CallSite site
                   .made = {{lost[0], a.size(x)}, {lost[1], a.size(y)}},
                   .linear = {{0}}};
   const auto adjoint = [=, shape = a.shape()](const DTensor& g) {
-    return ops::run_one(back, g, [&](const ops::KernelInfo&, const Tensor& local) {
+    const auto widened = [&](const ops::KernelInfo&, const Tensor& local) {
       Shape wide;
       for (int d = 0, k = 0; d < shape.ndim(); ++d) {
         wide.push_back(d == x || d == y ? shape[d] : local.size(k++));
@@ -193,7 +193,10 @@ DTensor diagonal(const DTensor& a, const DiagonalOptions& options, CallSite site
       const Tensor zeros = Tensor::zeros(wide, local.dtype());
       kernels::copy(local, local_diagonal(zeros, offset, x, y, length));
       return zeros;
-    });
+    };
+    const DiagonalOptions same{.offset = offset, .dim0 = x, .dim1 = y};
+    return ops::run_one(
+        back, g, widened, [same](const DTensor& up) { return diagonal(up, same); }, CallSite{});
   };
   return ops::run_one(
       rule, a,
@@ -201,6 +204,18 @@ DTensor diagonal(const DTensor& a, const DiagonalOptions& options, CallSite site
         return local_diagonal(t, offset, x, y, length);
       },
       adjoint, site);
+}
+
+DTensor repeat_interleave(const DTensor& a, int64_t times, int dim, CallSite site) {
+  ops::check_same_dtype("repeat_interleave", {a});
+  const int d = normalize_dim(dim, a.ndim(), "repeat_interleave");
+  if (times < 0) throw ArgumentError("repeat_interleave: " + std::to_string(times) + " times");
+  Shape shape;
+  for (int k = 0; k < a.ndim(); ++k) {
+    shape.push_back(a.size(k));
+    if (k == d) shape.push_back(times);
+  }
+  return flatten(expand(unsqueeze(a, d + 1, site), shape, site), d, d + 1, site);
 }
 
 }  // namespace dtensor

@@ -37,4 +37,8 @@ struct DiagonalOptions {
 DTensor diagonal(const DTensor& a, const DiagonalOptions& options = {},
                  CallSite site = CallSite::here());
 
+// Each element of a dim `times` times in a row: [0,0,1,1]. A cut goes on in units of `times`.
+DTensor repeat_interleave(const DTensor& a, int64_t times, int dim,
+                          CallSite site = CallSite::here());
+
 }  // namespace dtensor

@@ -86,6 +86,32 @@ Tensor select_extreme(const Tensor& g, const Tensor& x, const Tensor& y, const R
       .to(x.dtype());
 }
 
+DTensor extreme_gradient(const Reduction& r, const DTensor& g, const DTensor& x, const DTensor& y);
+
+// The adjoint of that, which is linear in g: the mean of up over the elements of x that equal y.
+DTensor mean_of_extremes(const Reduction& r, const DTensor& up, const DTensor& x,
+                         const DTensor& y) {
+  Rule rule{.op = "extreme_mean",
+            .letters = r.all + "," + r.all + "," + r.out + "->" + r.out,
+            .uncut = r.reduced,
+            .linear = {{0}},
+            .names = {"g", "x", "y"}};
+  for (const MadeLetter& m : r.made) rule.uncut += m.letter;
+  const ops::Kernel kernel = [&r](const ops::KernelInfo&, ops::Pieces in) {
+    const Tensor shares =
+        select_extreme(Tensor::full(in[2].shape(), 1.0, in[2].dtype()), in[1], in[2], r);
+    return ops::Tensors{ops::finished(cpu::sum(cpu::mul(in[0], shares), r.dims), r, in[1].shape())};
+  };
+  const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
+    return
+        [r, x = Saved(in[1], "extreme"), y = Saved(in[2], "extreme")](std::span<const DTensor> g) {
+          return Grads{extreme_gradient(r, g[0], x.value(), y.value()), DTensor(), DTensor()};
+        };
+  };
+  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .twice = true},
+                   {up, x, y});
+}
+
 DTensor extreme_gradient(const Reduction& r, const DTensor& g, const DTensor& x, const DTensor& y) {
   refuse_partial_gradient(y);
   Rule rule = r.gradient("extreme_backward", {"y"});
@@ -93,7 +119,14 @@ DTensor extreme_gradient(const Reduction& r, const DTensor& g, const DTensor& x,
   const ops::Kernel kernel = [&r](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{select_extreme(in[0], in[1], in[2], r)};
   };
-  return ops::run1({.rule = rule, .kernel = kernel}, {g, x, y});
+  const auto backward = [&](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
+    return
+        [r, x = Saved(in[1], "extreme"), y = Saved(in[2], "extreme")](std::span<const DTensor> up) {
+          return Grads{mean_of_extremes(r, up[0], x.value(), y.value()), DTensor(), DTensor()};
+        };
+  };
+  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .twice = true},
+                   {g, x, y});
 }
 
 // g times the product of the other elements: of those before times those after, so that zeros need
@@ -135,8 +168,13 @@ DTensor run_choice(const Choice& c, const DTensor& a, const Reduction& r, CallSi
                  std::span<const DTensor> g) { return Grads{f(r, g[0], x.value(), y.value())}; };
     };
   }
-  return ops::run1(
-      {.rule = rule, .kernel = kernel, .backward = backward, .dtype = c.dtype, .site = site}, {a});
+  return ops::run1({.rule = rule,
+                    .kernel = kernel,
+                    .backward = backward,
+                    .dtype = c.dtype,
+                    .site = site,
+                    .twice = true},
+                   {a});
 }
 
 // ---- Of what is not 0

@@ -5,11 +5,16 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/ops/binary.h"
 #include "dtensor/ops/cpu/half.h"
 #include "dtensor/ops/cpu/layer_norm.h"
 #include "dtensor/ops/cpu/norm.h"
 #include "dtensor/ops/dispatch.h"
 #include "dtensor/ops/rank_reduction.h"
+#include "dtensor/ops/reduce.h"
+#include "dtensor/ops/twice.h"
+#include "dtensor/ops/unary.h"
+#include "dtensor/ops/view.h"
 
 namespace dtensor {
 namespace {
@@ -90,8 +95,27 @@ std::vector<DTensor> both_gradients(const State& s, const DTensor& g, const DTen
   return ops::run({.rule = rule, .kernel = kernel}, Grads{g, x, w});
 }
 
+// Made of ops. With u = x / sqrt(mean(x^2) + eps) and v = g w:
+// dx = (v - u mean(v u)) / sqrt(mean(x^2) + eps), dw = sum(g u).
+std::vector<DTensor> gradients_of_ops(const State& s, Wants wants, const DTensor& g,
+                                      const DTensor& x, const DTensor& w) {
+  const int last = x.ndim() - 1;
+  ops::check_uncut("rms_norm", x, {last});
+  const auto mean_of = [last](const DTensor& t) { return mean(t, {last}, KeepDims::kYes); };
+  const DTensor inverse = rsqrt(add(mean_of(square(x)), s.eps));
+  const DTensor u = mul(x, inverse);
+  std::vector<DTensor> grads(2);
+  if (wants.dx) {
+    const DTensor v = mul(g, w);
+    grads[0] = mul(sub(v, mul(u, mean_of(mul(v, u)))), inverse);
+  }
+  if (wants.dw) grads[1] = sum_to(mul(g, u), w.shape());
+  return grads;
+}
+
 std::vector<DTensor> gradients(const State& s, Wants wants, const DTensor& g, const DTensor& x,
                                const DTensor& w) {
+  if (grad_enabled()) return gradients_of_ops(s, wants, g, x, w);
   if (wants.dx && wants.dw && !s.cut && !w.spec().has_partial()) return both_gradients(s, g, x, w);
   return {wants.dx ? gradient_of_x(s, g, x, w) : DTensor(),
           wants.dw ? gradient_of_w(s, g, x, w.dtype()) : DTensor()};
@@ -135,7 +159,8 @@ DTensor rms_norm(const DTensor& x, const DTensor& w, const RmsNormOptions& optio
                     .kernel = kernel,
                     .backward = backward,
                     .allow_communicating = options.sharded_dims,
-                    .site = site},
+                    .site = site,
+                    .twice = true},
                    {x, w});
 }
 

@@ -17,12 +17,23 @@ Rule rope_rule(std::string_view op, int ndim) {
               .names = {op == "rope" ? "x" : "g", "cos", "sin"}};
 }
 
-DTensor gradient(const DTensor& g, const DTensor& cos, const DTensor& sin) {
-  const Rule rule = rope_rule("rope_backward", g.ndim());
-  const ops::Kernel kernel = [](const ops::KernelInfo&, ops::Pieces in) {
-    return ops::Tensors{cpu::rope_backward(in[0], in[1], in[2])};
+// One turns back what the other turned: each is the other's adjoint.
+DTensor rotate(bool forward, const DTensor& x, const DTensor& cos, const DTensor& sin,
+               CallSite site) {
+  const Rule rule = rope_rule(forward ? "rope" : "rope_backward", x.ndim());
+  const ops::Kernel kernel = [forward](const ops::KernelInfo&, ops::Pieces in) {
+    return ops::Tensors{(forward ? cpu::rope : cpu::rope_backward)(in[0], in[1], in[2])};
   };
-  return ops::run1({.rule = rule, .kernel = kernel}, {g, cos, sin});
+  const auto backward = [forward](std::span<const DTensor> in,
+                                  std::span<const DTensor>) -> BackwardFn {
+    return [forward, cos = Saved(in[1], "rope"),
+            sin = Saved(in[2], "rope")](std::span<const DTensor> g) {
+      return Grads{rotate(!forward, g[0], cos.value(), sin.value(), {}), DTensor(), DTensor()};
+    };
+  };
+  return ops::run1(
+      {.rule = rule, .kernel = kernel, .backward = backward, .site = site, .twice = true},
+      {x, cos, sin});
 }
 
 }  // namespace
@@ -36,17 +47,7 @@ DTensor rope(const DTensor& x, const DTensor& cos, const DTensor& sin, CallSite 
   if (cos.requires_grad() || sin.requires_grad()) {
     throw ArgumentError("rope: the tables get no gradient; pass cos.detach() and sin.detach()");
   }
-  const Rule rule = rope_rule("rope", x.ndim());
-  const ops::Kernel kernel = [](const ops::KernelInfo&, ops::Pieces in) {
-    return ops::Tensors{cpu::rope(in[0], in[1], in[2])};
-  };
-  const auto backward = [](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
-    return [cos = Saved(in[1], "rope"), sin = Saved(in[2], "rope")](std::span<const DTensor> g) {
-      return Grads{gradient(g[0], cos.value(), sin.value()), DTensor(), DTensor()};
-    };
-  };
-  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site},
-                   {x, cos, sin});
+  return rotate(true, x, cos, sin, site);
 }
 
 }  // namespace dtensor

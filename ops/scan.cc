@@ -16,23 +16,23 @@ Rule scan_rule(std::string_view op, int ndim, int dim) {
               .linear = {{0}}};
 }
 
+// Each is the other's adjoint.
+DTensor scan(cpu::ScanFrom from, const DTensor& a, int dim, CallSite site) {
+  const bool forward = from == cpu::ScanFrom::kFirst;
+  return ops::run_one(
+      scan_rule(forward ? "cumsum" : "cumsum_backward", a.ndim(), dim), a,
+      [from, dim](const ops::KernelInfo&, const Tensor& x) { return cpu::cumsum(x, dim, from); },
+      [forward, dim](const DTensor& g) {
+        return scan(forward ? cpu::ScanFrom::kLast : cpu::ScanFrom::kFirst, g, dim, {});
+      },
+      site);
+}
+
 }  // namespace
 
 DTensor cumsum(const DTensor& a, int dim, CallSite site) {
   ops::check_same_dtype("cumsum", {a});
-  const int d = normalize_dim(dim, a.ndim(), "cumsum");
-  return ops::run_one(
-      scan_rule("cumsum", a.ndim(), d), a,
-      [d](const ops::KernelInfo&, const Tensor& x) {
-        return cpu::cumsum(x, d, cpu::ScanFrom::kFirst);
-      },
-      [d](const DTensor& g) {
-        return ops::run_one(scan_rule("cumsum_backward", g.ndim(), d), g,
-                            [d](const ops::KernelInfo&, const Tensor& x) {
-                              return cpu::cumsum(x, d, cpu::ScanFrom::kLast);
-                            });
-      },
-      site);
+  return scan(cpu::ScanFrom::kFirst, a, normalize_dim(dim, a.ndim(), "cumsum"), site);
 }
 
 }  // namespace dtensor

@@ -17,9 +17,15 @@ cpu::SiluMulGrads gradients_of(ops::Pieces in) {
                                 cpu::f16_as_f32(in[2]));
 }
 
-// Both gradients in one pass. A Partial b makes only da Partial, which one rule cannot say of two
-// outputs: then each is an op of its own.
+// Made of ops that have gradients themselves where it is recorded. Both gradients in one pass. A
+// Partial b makes only da Partial, which one rule cannot say of two outputs: then each is an op of
+// its own.
 std::vector<DTensor> silu_mul_gradients(const DTensor& g, const DTensor& a, const DTensor& b) {
+  if (grad_enabled()) {
+    const DTensor s = sigmoid(a);
+    const DTensor slope = mul(s, add(mul(a, sub(1.0, s)), 1.0));
+    return {mul(mul(g, b), slope), mul(g, mul(a, s))};
+  }
   const std::string l = ops::letters_of(a.ndim());
   const std::string in = l + "," + l + "," + l + "->" + l;
   if (!b.spec().has_partial()) {
@@ -59,7 +65,8 @@ DTensor silu_mul(const DTensor& a, const DTensor& b, CallSite site) {
           return silu_mul_gradients(g[0], a.value(), b.value());
         };
   };
-  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .site = site}, {a, b});
+  return ops::run1(
+      {.rule = rule, .kernel = kernel, .backward = backward, .site = site, .twice = true}, {a, b});
 }
 
 }  // namespace dtensor

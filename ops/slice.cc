@@ -36,6 +36,8 @@ Tensor piece_of(const Tensor& local, const Slice& s, Range held) {
   return run.as_strided(shape, strides, run.offset());
 }
 
+DTensor take(std::string_view op, const DTensor& a, const Slice& s, CallSite site);
+
 // g in a tensor of zeros that lies along the dim as `from`, the operand of the slice, did.
 DTensor widen(const DTensor& g, const Slice& s, const Layout& from) {
   std::vector<std::vector<Level>> levels;
@@ -58,7 +60,12 @@ DTensor widen(const DTensor& g, const Slice& s, const Layout& from) {
     kernels::copy(local, piece_of(y, s, held));
     return y;
   };
-  return ops::run_placed({.op = "slice_backward", .out = out, .kernel = kernel}, g);
+  return ops::run_placed({.op = "slice_backward",
+                          .out = out,
+                          .kernel = kernel,
+                          .backward = [s](const DTensor& up) { return take("slice", up, s, {}); },
+                          .twice = true},
+                         g);
 }
 
 DTensor take(std::string_view op, const DTensor& a, const Slice& s, CallSite site) {
@@ -86,7 +93,8 @@ DTensor take(std::string_view op, const DTensor& a, const Slice& s, CallSite sit
        .out = out,
        .kernel = kernel,
        .backward = [s, from = placed.layout()](const DTensor& g) { return widen(g, s, from); },
-       .site = site},
+       .site = site,
+       .twice = true},
       placed);
 }
 
@@ -141,11 +149,13 @@ DTensor select(const DTensor& a, int dim, int64_t index, CallSite site) {
     return ops::local_select(x, d, at);
   };
   const auto adjoint = [back, d, at, size](const DTensor& g) {
-    return ops::run_one(back, g, [&](const ops::KernelInfo&, const Tensor& x) {
+    const auto widened = [&](const ops::KernelInfo&, const Tensor& x) {
       const Tensor y = Tensor::zeros(ops::with_dim(x.shape(), d, size), x.dtype());
       kernels::copy(x, ops::local_select(y, d, at));
       return y;
-    });
+    };
+    return ops::run_one(
+        back, g, widened, [d, at](const DTensor& up) { return select(up, d, at); }, CallSite{});
   };
   return ops::run_one(rule, a, take_one, adjoint, site);
 }

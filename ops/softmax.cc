@@ -3,10 +3,14 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/ops/binary.h"
 #include "dtensor/ops/class_stats.h"
 #include "dtensor/ops/cpu/half.h"
 #include "dtensor/ops/cpu/softmax.h"
 #include "dtensor/ops/dispatch.h"
+#include "dtensor/ops/reduce.h"
+#include "dtensor/ops/twice.h"
+#include "dtensor/ops/unary.h"
 
 namespace dtensor {
 namespace {
@@ -40,7 +44,17 @@ std::string class_letter(const DTensor& x, int dim) {
   return {ops::letters_of(x.ndim())[static_cast<size_t>(dim)]};
 }
 
+// y (g - sum(g y)), or g - exp(y) sum(g) for the logarithm.
+DTensor gradient_of_ops(const Softmax& s, const DTensor& g, const DTensor& y) {
+  ops::check_uncut(s.op, y, {s.dim});
+  if (s.form == SoftmaxForm::kLog) {
+    return sub(g, mul(exp(y), sum(g, {s.dim}, KeepDims::kYes)));
+  }
+  return mul(y, sub(g, sum(mul(g, y), {s.dim}, KeepDims::kYes)));
+}
+
 DTensor gradient(const Softmax& s, const DTensor& g, const DTensor& y) {
+  if (grad_enabled()) return gradient_of_ops(s, g, y);
   const std::string l = ops::letters_of(y.ndim());
   const Rule rule{.op = std::string(s.op) + "_backward",
                   .letters = l + "," + l + "->" + l,
@@ -76,7 +90,7 @@ DTensor run(const char* op, SoftmaxForm form, const DTensor& x, const SoftmaxOpt
     return ops::Tensors{from_last(cpu::softmax(rows, stats, form), s.dim, in[0].dtype())};
   };
   const auto backward = [s](std::span<const DTensor>, std::span<const DTensor> out) -> BackwardFn {
-    return [s, y = Saved(out[0].detach(), s.op)](std::span<const DTensor> g) {
+    return [s, y = Saved::output(out[0], s.op)](std::span<const DTensor> g) {
       return Grads{gradient(s, g[0], y.value())};
     };
   };
@@ -84,7 +98,8 @@ DTensor run(const char* op, SoftmaxForm form, const DTensor& x, const SoftmaxOpt
                     .kernel = kernel,
                     .backward = backward,
                     .allow_communicating = options.sharded_classes,
-                    .site = site},
+                    .site = site,
+                    .twice = true},
                    {x});
 }
 

@@ -6,6 +6,7 @@
 #include "dtensor/ops/cpu/index.h"
 #include "dtensor/ops/cpu/sort.h"
 #include "dtensor/ops/dispatch.h"
+#include "dtensor/ops/index.h"
 #include "dtensor/ops/one_input.h"
 
 namespace dtensor {
@@ -31,7 +32,13 @@ DTensor to_their_places(std::string_view op, const DTensor& g, const DTensor& in
   const ops::Kernel kernel = [=](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{cpu::scatter_sum(in[0], dim, in[1], {0, size})};
   };
-  return ops::run1({.rule = rule, .kernel = kernel}, {g, indices});
+  const auto backward = [=](std::span<const DTensor> in, std::span<const DTensor>) -> BackwardFn {
+    return [dim, indices = Saved(in[1], "sort")](std::span<const DTensor> up) {
+      return Grads{gather(up[0], dim, indices.value()), DTensor()};
+    };
+  };
+  return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .twice = true},
+                   {g, indices});
 }
 
 SortResult order(std::string_view op, const DTensor& a, const Ordering& by, CallSite site) {
@@ -55,7 +62,8 @@ SortResult order(std::string_view op, const DTensor& a, const Ordering& by, Call
                                         .kernel = kernel,
                                         .backward = backward,
                                         .second_dtype = DType::kInt64,
-                                        .site = site},
+                                        .site = site,
+                                        .twice = true},
                                        {&a, 1});
   return {both[0], both[1]};
 }

@@ -1,8 +1,10 @@
 #include "dtensor/ops/unary.h"
 
+#include <cmath>
 #include <limits>
 #include <string>
 
+#include "dtensor/ops/binary.h"
 #include "dtensor/ops/broadcast.h"
 #include "dtensor/ops/cpu/unary.h"
 #include "dtensor/ops/dispatch.h"
@@ -38,13 +40,105 @@ const Rule& backward_rule_of(UnaryOp op, int ndim) {
   return rules.of(static_cast<size_t>(op), ndim);
 }
 
+// z times the slope of the slope, by what is saved; undefined where that is 0 everywhere.
+DTensor curvature(UnaryOp op, const Numbers& numbers, const DTensor& z, const DTensor& x);
+
 // g times the slope: linear in g.
 DTensor gradient(UnaryOp op, const Numbers& numbers, const DTensor& g, const DTensor& saved) {
   const ops::Kernel kernel = [op, numbers](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{cpu::unary_backward(op, in[0], in[1], numbers)};
   };
-  return ops::run1({.rule = backward_rule_of(op, g.ndim()), .kernel = kernel, .lasting = true},
+  const auto backward = [op, numbers](std::span<const DTensor> in,
+                                      std::span<const DTensor>) -> BackwardFn {
+    const char* name = cpu::info_of(op).name;
+    return [op, numbers, g = Saved(in[0], name), x = Saved(in[1], name),
+            wants_g = in[0].requires_grad(),
+            wants_x = in[1].requires_grad()](std::span<const DTensor> up) {
+      const DTensor saved = x.value();
+      Grads grads(2);
+      if (wants_g) grads[0] = gradient(op, numbers, up[0], saved);
+      if (wants_x) grads[1] = curvature(op, numbers, mul(up[0], g.value()), saved);
+      return grads;
+    };
+  };
+  return ops::run1({.rule = backward_rule_of(op, g.ndim()),
+                    .kernel = kernel,
+                    .backward = backward,
+                    .twice = true,
+                    .lasting = true},
                    {g, saved});
+}
+
+// z phi(x), phi the standard normal density.
+DTensor times_density(const DTensor& z, const DTensor& x) {
+  return mul(mul(z, exp(mul(square(x), -0.5))), 0.5 * M_SQRT1_2 * M_2_SQRTPI);
+}
+
+// Of x / 2 (1 + tanh(u)), u = c (x + a x^3), with t = tanh(u):
+// (1 - t^2) (u' + x u'' / 2 - x t u'^2).
+DTensor gelu_tanh_curvature(const DTensor& z, const DTensor& x) {
+  constexpr double kC = M_SQRT1_2 * M_2_SQRTPI;
+  constexpr double kA = 0.044715;
+  const DTensor squares = square(x);
+  const DTensor t = tanh(mul(mul(x, add(mul(squares, kA), 1.0)), kC));
+  const DTensor first = mul(add(mul(squares, 3 * kA), 1.0), kC);
+  const DTensor bend = add(first, mul(squares, 3 * kA * kC));
+  const DTensor turn = mul(mul(x, t), square(first));
+  return mul(mul(z, sub(1.0, square(t))), sub(bend, turn));
+}
+
+DTensor curvature(UnaryOp op, const Numbers& numbers, const DTensor& z, const DTensor& x) {
+  switch (op) {
+    case UnaryOp::kSquare:
+      return mul(z, 2.0);
+    case UnaryOp::kExp:
+    case UnaryOp::kExpm1:  // x is the output, as in all that have slopes by it
+      return z;
+    case UnaryOp::kLog:
+      return neg(div(z, square(x)));
+    case UnaryOp::kLog1p:
+      return neg(div(z, square(add(x, 1.0))));
+    case UnaryOp::kLog2:
+      return div(div(z, square(x)), -M_LN2);
+    case UnaryOp::kSqrt:
+      return mul(div(z, square(x)), -0.5);
+    case UnaryOp::kRsqrt:
+      return mul(mul(z, square(x)), -1.5);
+    case UnaryOp::kReciprocal:
+    case UnaryOp::kTanh:
+      return mul(mul(z, x), -2.0);
+    case UnaryOp::kTan:
+      return mul(mul(z, x), 2.0);
+    case UnaryOp::kSin:
+      return neg(mul(z, sin(x)));
+    case UnaryOp::kCos:
+      return neg(mul(z, cos(x)));
+    case UnaryOp::kAtan:
+      return mul(div(mul(z, x), square(add(square(x), 1.0))), -2.0);
+    case UnaryOp::kSigmoid:
+      return mul(z, sub(1.0, mul(x, 2.0)));
+    case UnaryOp::kErf:
+      return mul(mul(mul(z, x), exp(neg(square(x)))), -2.0 * M_2_SQRTPI);
+    case UnaryOp::kElu: {
+      const DTensor bent = mul(mul(z, exp(clamp(x, {.max = 0.0}))), numbers[0]);
+      return sub(bent, gradient(UnaryOp::kRelu, {}, bent, x));
+    }
+    case UnaryOp::kSilu: {
+      const DTensor s = sigmoid(x);
+      const DTensor slope = mul(s, sub(1.0, s));
+      return mul(mul(z, slope), add(mul(x, sub(1.0, mul(s, 2.0))), 2.0));
+    }
+    case UnaryOp::kGelu:
+      return mul(times_density(z, x), sub(2.0, square(x)));
+    case UnaryOp::kGeluTanh:
+      return gelu_tanh_curvature(z, x);
+    case UnaryOp::kSoftplus: {
+      const DTensor s = sigmoid(mul(x, numbers[0]));
+      return mul(mul(z, mul(s, sub(1.0, s))), numbers[0]);
+    }
+    default:  // straight between kinks
+      return {};
+  }
 }
 
 ops::MakeBackward backward_of(UnaryOp op, const Numbers& numbers) {

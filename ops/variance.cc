@@ -3,13 +3,16 @@
 #include <string>
 #include <vector>
 
+#include "dtensor/ops/binary.h"
 #include "dtensor/ops/cpu/binary.h"
 #include "dtensor/ops/cpu/dtypes.h"
 #include "dtensor/ops/cpu/reduce.h"
 #include "dtensor/ops/cpu/unary.h"
 #include "dtensor/ops/dispatch.h"
 #include "dtensor/ops/rank_reduction.h"
+#include "dtensor/ops/reduce.h"
 #include "dtensor/ops/reduction.h"
+#include "dtensor/ops/twice.h"
 #include "dtensor/ops/unary.h"
 #include "dtensor/ops/where.h"
 
@@ -21,6 +24,11 @@ using ops::Reduction;
 // g 2 (x - mean) / (count - correction).
 DTensor gradient(const Reduction& r, double divisor, const DTensor& g, const DTensor& x,
                  const DTensor& mean) {
+  if (grad_enabled()) {
+    ops::check_uncut("var", x, r.dims);
+    const DTensor center = r.dims.empty() ? x : dtensor::mean(x, r.dims, KeepDims::kYes);
+    return mul(sub(x, center), ops::spread_to(r, div(g, divisor / 2), x));
+  }
   const Rule rule = r.gradient("var_backward", {"mean"});
   const ops::Kernel kernel = [&](const ops::KernelInfo&, ops::Pieces in) {
     const Shape& shape = in[1].shape();
@@ -67,7 +75,8 @@ DTensor var(const DTensor& a, const Dims& dims, const VarOptions& options, CallS
                     .backward = backward,
                     .allow_communicating = options.sharded_dims,
                     .second_dtype = cpu::accumulator_of(a.dtype()),
-                    .site = site},
+                    .site = site,
+                    .twice = true},
                    {a});
 }
 

@@ -27,9 +27,13 @@ DTensor where(const DTensor& condition, const DTensor& a, const DTensor& b, Call
       return grads;
     };
   };
-  return ops::run1(
-      {.rule = rule, .kernel = kernel, .backward = backward, .dtype = a.dtype(), .site = site},
-      {condition, a, b});
+  return ops::run1({.rule = rule,
+                    .kernel = kernel,
+                    .backward = backward,
+                    .dtype = a.dtype(),
+                    .site = site,
+                    .twice = true},
+                   {condition, a, b});
 }
 
 DTensor where(const DTensor& condition, const DTensor& a, double b, CallSite site) {

@@ -1,6 +1,7 @@
 #include "dtensor/tensor/autograd.h"
 
 #include <array>
+#include <unordered_map>
 #include <utility>
 
 #include "dtensor/base/error.h"
@@ -44,6 +45,34 @@ void check_unwritten(const DTensor& t, std::string_view op) {
       "that of its values; make it again after the write");
 }
 
+// Where values that want a gradient were written in place into memory that others see, and the
+// version that made.
+struct GraphWrites {
+  struct Write {
+    std::weak_ptr<Storage> storage;
+    uint64_t version = 0;
+  };
+  std::unordered_map<const Storage*, Write> last;
+};
+
+void note_graph_write(const DTensor& t) {
+  if (!t.has_local() || t.local_tensor().storage().use_count() == 1) return;
+  auto& last = Context::current().slot<GraphWrites>().last;
+  std::erase_if(last, [](const auto& entry) { return entry.second.storage.expired(); });
+  const auto& storage = t.local_tensor().storage();
+  last[storage.get()] = {storage, storage->version()};
+}
+
+// Was what a view without graph is a view of made part of a graph since?
+bool is_stale_view(const DTensor& t) {
+  const DTensor::Impl& impl = *t.impl();
+  if (!impl.view || impl.node != nullptr || !t.has_local()) return false;
+  const auto& last = Context::current().slot<GraphWrites>().last;
+  const auto at = last.find(t.local_tensor().storage().get());
+  return at != last.end() && !at->second.storage.expired() &&
+         impl.made_version < at->second.version;
+}
+
 // The layout of a + b: Partial where one of them is.
 Layout joined_layout(const DTensor& a, const DTensor& b) {
   Layout to = a.layout();
@@ -67,6 +96,22 @@ Layout joined_layout(const DTensor& a, const DTensor& b) {
 }  // namespace
 
 bool grad_enabled() { return Context::current().slot<GradMode>().enabled; }
+
+bool wants_gradient(std::string_view op, std::span<const DTensor> inputs) {
+  bool wanted = false;
+  for (const DTensor& in : inputs) {
+    if (!in.defined()) continue;
+    wanted = wanted || in.requires_grad();
+    if (!in.impl()->view || !is_stale_view(in)) continue;
+    throw Error(std::string(op) + ": " + internal::describe(in) +
+                " is a view, and into the memory that it is a view of a value that wants a "
+                "gradient was written since: the gradient would not pass through the view; make "
+                "it again after the write, or use detach()");
+  }
+  return wanted;
+}
+
+void check_current(const DTensor& t, std::string_view op) { check_unwritten(t, op); }
 
 Node::Node(std::string_view op, std::span<const DTensor> inputs, std::span<const DTensor> outputs,
            BackwardFn backward, const Options& options)
@@ -106,10 +151,7 @@ Node::~Node() {
 
 void record(std::string_view op, std::span<const DTensor> inputs, std::span<DTensor> outputs,
             BackwardFn backward, const Node::Options& options) {
-  if (!grad_enabled()) return;
-  bool wanted = false;
-  for (const DTensor& in : inputs) wanted = wanted || (in.defined() && in.requires_grad());
-  if (!wanted) return;
+  if (!grad_enabled() || !wants_gradient(op, inputs)) return;
   for (DTensor& out : outputs) {
     if (out.requires_grad()) out = out.detach();  // a handle of its own
   }
@@ -233,8 +275,9 @@ void take_graph(const DTensor& t, const DTensor& made) {
   if (grad_enabled() && !(t.is_leaf() && impl.requires_grad)) {
     impl.node = made.defined() ? made.impl()->node : nullptr;
     impl.output = made.defined() ? made.impl()->output : 0;
+    if (impl.node != nullptr) note_graph_write(t);
   }
-  impl.made_version = version_of(t);
+  if (!is_stale_view(t)) impl.made_version = version_of(t);
 }
 
 }  // namespace dtensor

@@ -93,6 +93,14 @@ class Node {
   int64_t sequence_ = 0;  // later nodes run first in backward
 };
 
+// Does an input want a gradient? Error naming the op where one is a view without graph of memory
+// that became part of a graph since, by a write in place: its gradient would be lost.
+bool wants_gradient(std::string_view op, std::span<const DTensor> inputs);
+
+// Error naming the op where `t` has a graph that is not that of its values, since another tensor of
+// its memory was written in place.
+void check_current(const DTensor& t, std::string_view op);
+
 // Makes `outputs` the outputs of a new node, where gradients are enabled and an input wants one;
 // outputs that are not floating get no gradient. `backward` must hold no output of the node but
 // through Saved: that would be a cycle.

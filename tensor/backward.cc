@@ -15,11 +15,18 @@ namespace {
 // reduction ends.
 constexpr int64_t kMostResolvingBytes = int64_t{64} << 20;
 
-// Lets hooks see, and change, a complete gradient.
-DTensor run_hooks(const std::vector<GradHook>& hooks, DTensor grad) {
+// Lets hooks see, and change, the complete gradient of a tensor that `op` made ("leaf").
+DTensor run_hooks(const std::vector<GradHook>& hooks, DTensor grad, std::string_view op) {
   for (const GradHook& hook : hooks) {
     if (!grad.defined()) break;
-    grad = hook(grad);
+    DTensor changed = hook(grad);
+    if (changed.defined() && (changed.shape() != grad.shape() || changed.dtype() != grad.dtype() ||
+                              !(changed.mesh() == grad.mesh()))) {
+      throw ArgumentError("a gradient hook (" + std::string(op) + ") was given " +
+                          internal::describe(grad) + " and gave " + internal::describe(changed) +
+                          "; it may change values and placement only");
+    }
+    grad = std::move(changed);
   }
   return grad;
 }
@@ -33,14 +40,16 @@ DTensor own(const DTensor& grad) {
   return alone ? grad : DTensor(t.clone(), grad.layout(), grad.mesh());
 }
 
-// a + b, in the memory of `a` where nobody else can see it.
-DTensor add_to(DTensor a, const DTensor& b) {
+// a += b, in the memory of `a` where nobody else can see it. `a` is as it was where this throws.
+void add_into(DTensor& a, const DTensor& b) {
   const bool mine = !grad_enabled() && a.defined() && b.defined() && a.has_local() &&
                     a.impl().use_count() == 1 && a.local_tensor().storage().use_count() == 1 &&
                     a.local_tensor().is_contiguous() && a.layout() == b.layout();
-  if (!mine) return accumulate(a, b);
-  kernels::add(a.local_tensor(), b.local_tensor(), a.local_tensor());
-  return a;
+  if (mine) {
+    kernels::add(a.local_tensor(), b.local_tensor(), a.local_tensor());
+  } else {
+    a = accumulate(a, b);
+  }
 }
 
 DTensor seed_of(const DTensor& loss) {
@@ -127,6 +136,15 @@ void BackwardPass::run(const DTensor& y, const DTensor& grad) {
 }
 
 void BackwardPass::run_from(const DTensor& y, const DTensor& grad) {
+  try {
+    run_all(y, grad);
+  } catch (...) {
+    leave_resolving();
+    throw;
+  }
+}
+
+void BackwardPass::run_all(const DTensor& y, const DTensor& grad) {
   if (y.is_leaf()) {
     finish_leaf({y, 0, grad});
   } else {
@@ -193,7 +211,7 @@ void BackwardPass::run_node(PendingNode state) {
   for (size_t i = 0; i < state.grads.size(); ++i) {
     DTensor& grad = state.grads[i];
     const Node::Output& output = node.outputs_[i];
-    grad = run_hooks(output.hooks, std::move(grad));
+    grad = run_hooks(output.hooks, std::move(grad), node.op_);
     if (!grad.defined()) continue;
     any = true;
     const Layout to =
@@ -237,12 +255,12 @@ void BackwardPass::deliver(const Node& from, const Node::Edge& edge, DTensor gra
   if (to_node) {
     PendingNode& state = nodes_.at(edge.node.get());
     DTensor& slot = state.grads[static_cast<size_t>(edge.output)];
-    slot = add_to(std::move(slot), grad);
+    add_into(slot, grad);
     if (--state.missing == 0) ready_.emplace(edge.node->sequence_, edge.node.get());
     return;
   }
   PendingLeaf& state = leaves_.at(edge.leaf.impl().get());
-  state.grad = add_to(std::move(state.grad), grad);
+  add_into(state.grad, grad);
   grad = DTensor();
   if (--state.missing > 0) return;
   auto complete = leaves_.extract(edge.leaf.impl().get());
@@ -250,25 +268,43 @@ void BackwardPass::deliver(const Node& from, const Node::Edge& edge, DTensor gra
 }
 
 // The leaf rule: the gradient is resolved to the leaf's own placement, unless deferred. What was
-// left Partial by an earlier backward joins first, so that it is resolved once.
+// left Partial by an earlier backward joins first, so that it is resolved once; where that throws
+// the leaf keeps it.
 void BackwardPass::finish_leaf(PendingLeaf state) {
   DTensor::Impl& leaf = *state.leaf.impl();
-  DTensor grad = run_hooks(leaf.hooks, std::exchange(state.grad, {}));
+  DTensor grad = run_hooks(leaf.hooks, std::exchange(state.grad, {}), "leaf");
   if (!grad.defined()) return;
-  if (leaf.grad.defined() && (options_.defer || leaf.grad.spec().has_partial())) {
-    grad = add_to(std::exchange(leaf.grad, {}), grad);
-  }
   const bool passes = options_.defer || std::ranges::count(partial_, &leaf) > 0;
-  const Layout to = internal::dual(grad.layout(), leaf.layout, passes, "leaf");
+  const bool joins = leaf.grad.defined() && (options_.defer || leaf.grad.spec().has_partial());
+  if (joins) {
+    add_into(leaf.grad, grad);
+    grad = std::exchange(leaf.grad, {});
+  }
+  try {
+    resolve_leaf(state.leaf, grad, internal::dual(grad.layout(), leaf.layout, passes, "leaf"));
+  } catch (...) {
+    if (joins && !leaf.grad.defined()) leaf.grad = grad;
+    throw;
+  }
+  grad = DTensor();  // what is under way holds it
+  finish_resolving(kMostResolvingBytes);
+}
+
+// Brings a leaf's gradient `to` its place, and adds it to what is there.
+void BackwardPass::resolve_leaf(const DTensor& t, DTensor& grad, const Layout& to) {
+  DTensor::Impl& leaf = *t.impl();
   if (grad.requires_grad()) {
-    grad = internal::move_grad(grad, to, "leaf", "leaf", options_.site);
-    leaf.grad = accumulate(leaf.grad, grad);
+    leaf.grad = accumulate(leaf.grad, internal::move_grad(grad, to, "leaf", "leaf", options_.site));
     return;
   }
   if (equal_boundaries(grad.layout(), to) || !grad.has_local()) {
     if (!grad.has_local()) grad = DTensor(grad.dtype(), to, leaf.mesh);
     if (!(grad.layout() == to)) grad = DTensor(grad.local_tensor(), to, leaf.mesh);
-    leaf.grad = leaf.grad.defined() ? add_to(std::exchange(leaf.grad, {}), grad) : own(grad);
+    if (leaf.grad.defined()) {
+      add_into(leaf.grad, grad);
+    } else {
+      leaf.grad = own(grad);
+    }
     return;
   }
   // Its reduction goes on while earlier nodes run.
@@ -277,9 +313,9 @@ void BackwardPass::finish_leaf(PendingLeaf state) {
   const int64_t bytes = grad.local_tensor().size_bytes() + 1;  // an empty piece counts as well
   const MoveOptions options{
       .op = "leaf", .cause = Cause::kAdjoint, .of = "leaf", .site = options_.site};
-  resolving_.push_back({state.leaf, to, Move::start(leaf.mesh, std::move(items), options), bytes});
+  Move move = Move::start(leaf.mesh, std::move(items), options);
+  resolving_.push_back({t, to, grad, std::move(move), bytes});
   resolving_bytes_ += bytes;
-  finish_resolving(kMostResolvingBytes);
 }
 
 // Waits for the oldest until no more than `most_bytes` are under way: a bound that does not depend
@@ -287,12 +323,34 @@ void BackwardPass::finish_leaf(PendingLeaf state) {
 // a pass inside this one (recomputed) may have brought some in between.
 void BackwardPass::finish_resolving(int64_t most_bytes) {
   while (!resolving_.empty() && resolving_bytes_ > most_bytes) {
-    Resolving r = std::move(resolving_.front());
-    resolving_.pop_front();
-    resolving_bytes_ -= r.bytes;
+    Resolving& r = resolving_.front();
     const DTensor grad(std::move(r.move.finish()[0]), r.to, r.leaf.mesh());
     DTensor& sum = r.leaf.impl()->grad;
-    sum = sum.defined() ? add_to(std::exchange(sum, {}), grad) : grad;
+    if (sum.defined()) {
+      add_into(sum, grad);
+    } else {
+      sum = grad;
+    }
+    resolving_bytes_ -= r.bytes;
+    resolving_.pop_front();
+  }
+}
+
+// After an error: what is under way ends as it would have, on every rank; what cannot stays on its
+// leaf as it was, Partial, for the next backward to resolve.
+void BackwardPass::leave_resolving() noexcept {
+  while (!resolving_.empty()) {
+    try {
+      finish_resolving(0);
+    } catch (...) {
+      Resolving r = std::move(resolving_.front());
+      resolving_bytes_ -= r.bytes;
+      resolving_.pop_front();
+      try {
+        add_into(r.leaf.impl()->grad, r.partial);
+      } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the first error is told
+      }
+    }
   }
 }
 
@@ -302,6 +360,7 @@ void DTensor::backward(const BackwardOptions& options) {
                         (requires_grad() ? ": it has not one element; sum it first"
                                          : ", which depends on no tensor that requires grad"));
   }
+  check_current(*this, "backward");
   BackwardPass(options).run(*this);
 }
 

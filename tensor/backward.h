@@ -43,11 +43,13 @@ class BackwardPass {
   struct Resolving {
     DTensor leaf;
     Layout to;
+    DTensor partial;  // as it came
     Move move;
     int64_t bytes = 0;
   };
 
   void run_from(const DTensor& y, const DTensor& grad);
+  void run_all(const DTensor& y, const DTensor& grad);
   void count_edges(const std::shared_ptr<Node>& root);
   PendingNode& pending(const std::shared_ptr<Node>& node);
   void run_ready();
@@ -55,7 +57,9 @@ class BackwardPass {
   void check_twice(const Node& node) const;
   void deliver(const Node& from, const Node::Edge& edge, DTensor grad);
   void finish_leaf(PendingLeaf state);
+  void resolve_leaf(const DTensor& t, DTensor& grad, const Layout& to);
   void finish_resolving(int64_t most_bytes);
+  void leave_resolving() noexcept;
 
   template <class Key, class Value>
   using Map = std::unordered_map<Key, Value, std::hash<Key>, std::equal_to<Key>,

@@ -8,6 +8,7 @@
 
 #include "dtensor/ops/cpu/dtypes.h"
 #include "dtensor/ops/cpu/simd_math.h"
+#include "dtensor/ops/cpu/value_error.h"
 
 namespace dtensor::cpu {
 namespace {
@@ -116,7 +117,7 @@ void check_divisor(const Tensor& b) {
   if (is_floating(b.dtype())) return;
   const std::vector<int64_t> all = b.to(DType::kInt64).to_vector<int64_t>();
   if (std::ranges::count(all, 0) == 0) return;
-  throw ArgumentError("remainder: an element of b, " + describe(b) + ", is 0");
+  throw ValueError("remainder: an element of b, " + describe(b) + ", is 0");
 }
 
 Shape shape_of(const char* op, const Tensor& a, const Tensor& b) {

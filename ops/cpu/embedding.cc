@@ -9,6 +9,7 @@
 #include "dtensor/ops/cpu/parallel.h"
 #include "dtensor/ops/cpu/rows.h"
 #include "dtensor/ops/cpu/simd.h"
+#include "dtensor/ops/cpu/value_error.h"
 
 namespace dtensor::cpu {
 namespace {
@@ -50,10 +51,9 @@ void check_ids(const Tensor& ids, int64_t count, std::optional<int64_t> ignore, 
   const int64_t* id = flat.data<int64_t>();
   for (int64_t i = 0; i < flat.numel(); ++i) {
     if ((id[i] >= 0 && id[i] < count) || (ignore && id[i] == *ignore)) continue;
-    throw ArgumentError(std::string(what) + " has " + std::to_string(id[i]) + " at " +
-                        index_text(i, ids.shape()) + "; they must be in [0, " +
-                        std::to_string(count) + ")" +
-                        (ignore ? " or " + std::to_string(*ignore) + ", the ignored one" : ""));
+    throw ValueError(std::string(what) + " has " + std::to_string(id[i]) + " at " +
+                     index_text(i, ids.shape()) + "; they must be in [0, " + std::to_string(count) +
+                     ")" + (ignore ? " or " + std::to_string(*ignore) + ", the ignored one" : ""));
   }
 }
 

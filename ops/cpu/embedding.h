@@ -11,8 +11,8 @@
 
 namespace dtensor::cpu {
 
-// Throws ArgumentError naming the first id that is not in [0, count) and not `ignore`, and its
-// index. Ids must be checked before the kernels below see them.
+// Throws ValueError (an ArgumentError) naming the first id that is not in [0, count) and not
+// `ignore`, and its index. Ids must be checked before the kernels below see them.
 void check_ids(const Tensor& ids, int64_t count, std::optional<int64_t> ignore, const char* what);
 
 // table [rows.size(), h] of any dtype -> [...,h]: row id - rows.begin, zeros where id is not in

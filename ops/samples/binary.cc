@@ -42,6 +42,10 @@ std::vector<OpEntry> binary_samples() {
   number("remainder", [](const DTensor& a) { return remainder(a, 0.4); });
   all.push_back({"silu_mul", "", {{{5, 4}}, {{5, 4}}}, [](In x) { return silu_mul(x[0], x[1]); }});
 
+  all.push_back({"addcmul", "", {{{4, 3}}, {{4, 3}}, {{3}}}, [](In x) {
+                   return addcmul(x[0], x[1], x[2], 0.5);
+                 }});
+
   const SampleOperand mask{.shape = {4, 3}, .below = 2};
   all.push_back(
       {"where", "", {mask, {{4, 3}}, {{4, 3}}}, [](In x) { return where(x[0], x[1], x[2]); }});

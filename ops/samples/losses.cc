@@ -21,6 +21,17 @@ std::vector<OpEntry> loss_samples() {
                                   .sharded_classes = true,
                                   .label_smoothing = 0.1,
                                   .reduction = LossReduction::kNone});
+  const auto nll = [&all](const char* variant, const NllLossOptions& options) {
+    all.push_back({"nll_loss", variant, {{{4, 3, 6}}, {{4, 3}, 6, false}}, [options](In x) {
+                     return nll_loss(x[0], x[1], options);
+                   }});
+  };
+  nll("", {});
+  nll("ignore_index", {.ignore_index = 2});
+  nll("none", {.ignore_index = 2, .reduction = LossReduction::kNone});
+  all.push_back({"binary_cross_entropy_with_logits", "", {{{4, 3}}, {{4, 3}}}, [](In x) {
+                   return binary_cross_entropy_with_logits(x[0], x[1]);
+                 }});
   const auto squares = [&all](const char* variant, LossReduction reduction) {
     all.push_back({"mse_loss", variant, {{{4, 3}}, {{4, 3}}}, [reduction](In x) {
                      return mse_loss(x[0], x[1], reduction);

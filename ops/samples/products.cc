@@ -31,6 +31,14 @@ std::vector<OpEntry> product_samples() {
        "bias",
        {{{5, 4}}, {{6, 4}}, {{6}}},
        [](In x) { return linear(x[0], x[1], x[2]); }},
+      {"addmm",
+       "",
+       {{{3}}, {{6, 4}}, {{4, 3}}},
+       [](In x) { return addmm(x[0], x[1], x[2], {.alpha = 2.0, .beta = 0.5}); }},
+      {"baddbmm",
+       "",
+       {{{3, 4, 5}}, {{3, 4, 2}}, {{3, 2, 5}}},
+       [](In x) { return baddbmm(x[0], x[1], x[2]); }},
   };
 }
 

@@ -21,6 +21,7 @@ std::vector<OpEntry> rearrange_samples() {
        [](In x) {
          return repeat(x[0], Shape{2, 1, 3});
        }},
+      {"repeat_interleave", "", {{{4, 3}}}, [](In x) { return repeat_interleave(x[0], 2, 0); }},
       {"pad", "", {{{4, 3}}}, [](In x) { return pad(x[0], 1, {.before = 2, .after = 1}); }},
       {"pad", "value", {{{4, 3}}}, [](In x) { return pad(x[0], 1, {.after = 2, .value = 0.5}); }},
       {"roll", "", {{{4, 5}}}, [](In x) { return roll(x[0], 2, 1); }},

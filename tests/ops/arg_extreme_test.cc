@@ -59,5 +59,24 @@ TEST(ArgMax, OfNothingIsRefused) {
   EXPECT_THROW(argmax(DTensor(counted({2})), 1), ArgumentError);
 }
 
+// The first of equal ones has the value and all of the gradient.
+TEST(MaxAlong, GivesValuesAndWhereTheyStand) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"dp", 2}});
+    const DTensor x = leaf(floats({3, 7, 7, 5, 0, 5}, {2, 3}), mesh, {Shard(0)});
+    const ExtremeResult most = max_along(x, 1);
+    EXPECT_EQ(moved_bytes(), 0);
+    EXPECT_THAT(whole(most.values), ElementsAre(7, 5));
+    EXPECT_THAT(indices(most.indices), ElementsAre(1, 0));
+    sum(most.values).backward();
+    EXPECT_THAT(whole(x.grad()), ElementsAre(0, 1, 0, 1, 0, 0));
+    const ExtremeResult least = min_along(x, 1, KeepDims::kYes);
+    EXPECT_EQ(least.values.shape(), (Shape{2, 1}));
+    EXPECT_THAT(whole(least.values), ElementsAre(3, 0));
+    EXPECT_THAT(indices(least.indices), ElementsAre(0, 1));
+    EXPECT_THAT(placement_error([&] { max_along(x, 0); }), HasSubstr("max_along"));
+  });
+}
+
 }  // namespace
 }  // namespace dtensor

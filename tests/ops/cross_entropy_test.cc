@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
 
 #include "dtensor/tests/ops/tensors.h"
 #include "dtensor/tests/support/run_ranks.h"
@@ -197,6 +198,34 @@ TEST(CrossEntropy, OfUnequalCountsIsTheMeanOverAllAsTwoMicrobatches) {
     const auto slope = [](double loss) { return std::log(std::expm1(loss)) * -std::expm1(-loss); };
     EXPECT_NEAR(full(w.grad()).to_vector<double>()[0], (slope(2) + 9 * slope(10)) / 10, 1e-6);
   });
+}
+
+// Of logarithms that are there: sums by a plain loop, over a cut batch and over cut classes.
+TEST(NllLoss, IsTheMeanOverTheTargetsThatCount) {
+  const std::vector<float> x = logits().to_vector<float>();
+  const double want = -(x[6] + x[7 + 3] + x[21 + 1]);
+  run_ranks(3, [&](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"m", 3}});
+    for (const Placement p : {Shard(0), Shard(1), Replicate()}) {
+      const DTensor scores = leaf(logits(), mesh, {p});
+      const Placement rows = p == Shard(0) ? p : Replicate();
+      const DTensor classes = distribute(targets(), mesh, {rows});
+      DTensor loss = nll_loss(scores, classes, {.ignore_index = kIgnored});
+      EXPECT_NEAR(full(loss).to_vector<float>()[0], want / 3, 1e-6);
+      loss.backward();
+      const std::vector<float> g = whole(scores.grad());
+      for (size_t i = 0; i < g.size(); ++i) {
+        const bool hit = i == 6 || i == 7 + 3 || i == 21 + 1;
+        EXPECT_FLOAT_EQ(g[i], hit ? -1.0F / 3 : 0.0F) << i;
+      }
+      const NllLossOptions each{.ignore_index = kIgnored, .reduction = LossReduction::kNone};
+      EXPECT_EQ(whole(nll_loss(scores, classes, each)),
+                (std::vector<float>{-x[6], -x[10], 0, -x[22]}));
+    }
+  });
+  EXPECT_THROW(nll_loss(DTensor(logits()), DTensor(targets())), ArgumentError);  // -100
+  EXPECT_THROW(nll_loss(DTensor(logits()), DTensor(counted({4}))), ArgumentError);
+  EXPECT_THROW(nll_loss(DTensor(logits()), DTensor(ids({1, 2, 3, 4}, {4, 1}))), ArgumentError);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Every op of the registry in f32 and bf16 against the same op in f64, forward and backward.
+// Every op of the registry in f32, f16 and bf16 against the same op in f64, forward and backward.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -58,10 +58,11 @@ class Dtypes : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(Dtypes, AgreeWithF64) {
   const ops::OpEntry& entry = ops::all_ops()[GetParam()];
-  // A result is rounded once, and a gradient's operands were: a few units of 2^-24 and 2^-9 of the
-  // largest number in sight.
-  for (const auto& [dtype, unit] :
-       {std::pair{DType::kFloat32, 0x1p-24}, {DType::kBFloat16, 0x1p-9}}) {
+  // A result is rounded once, and a gradient's operands were: a few units of 2^-24, 2^-11 and 2^-9
+  // of the largest number in sight.
+  for (const auto& [dtype, unit] : {std::pair{DType::kFloat32, 0x1p-24},
+                                    {DType::kFloat16, 0x1p-11},
+                                    {DType::kBFloat16, 0x1p-9}}) {
     const Values want = run(entry, dtype, DType::kFloat64);
     const Values got = run(entry, dtype, dtype);
     const std::string name = entry.name + " " + entry.variant + " " + std::string(name_of(dtype));

@@ -3,7 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "dtensor/comm/comm_error.h"
 #include "dtensor/tests/ops/tensors.h"
+#include "dtensor/tests/support/error_of.h"
 #include "dtensor/tests/support/run_ranks.h"
 
 namespace dtensor {
@@ -11,6 +18,7 @@ namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace)
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // torchtitan#4637: the padding id is global, also where rows are cut: row 4 is rank 2's second and
 // gets no gradient, and no other row loses its own.
@@ -58,6 +66,36 @@ TEST(Embedding, RefusesIdsOutsideTheTable) {
   EXPECT_THROW(embedding(table, DTensor(ids({3}, {1}))), ArgumentError);
   EXPECT_THROW(embedding(table, DTensor(ids({-1}, {1}))), ArgumentError);
   EXPECT_THROW(embedding(table, DTensor(counted({1}))), ArgumentError);
+}
+
+// Only the rank that holds the id knows; the others, in their next collective, are told what and
+// where, and none waits. Where every rank has the id all throw alike, and the Comm lives on.
+TEST(Embedding, AnIdThatOneRankHoldsEndsTheOthersWithItsError) {
+  for (const int wrong : {0, 2}) {
+    run_ranks(3, [wrong](comm::Comm& comm) {
+      const DeviceMesh mesh(comm, {{"dp", 3}});
+      const DTensor table = leaf(floats({10, 11, 12}, {3, 1}), mesh, {Replicate()});
+      EXPECT_THROW(embedding(table, replicate(DTensor(ids({0, 7}, {2})), mesh)), ArgumentError);
+      EXPECT_EQ(sum(table).item(), 33.0);
+      std::vector<int64_t> list(3, 1);
+      list[static_cast<size_t>(wrong)] = 7;
+      const DTensor cut =
+          distribute(Tensor::of(std::span<const int64_t>(list), {3}), mesh, {Shard(0)});
+      const auto use = [&] { return sum(embedding(table, cut)).item(); };
+      if (comm.rank() == wrong) {
+        EXPECT_THAT(error_of<ArgumentError>(use), HasSubstr("embedding has 7 at [0]"));
+        return;
+      }
+      try {
+        use();
+        FAIL() << "went on";
+      } catch (const comm::CommError& e) {
+        EXPECT_EQ(e.fields().kind, comm::CommErrorKind::kAborted) << e.what();
+        EXPECT_EQ(e.fields().culprit, wrong);
+        EXPECT_THAT(e.what(), HasSubstr("rank " + std::to_string(wrong) + ": embedding has 7 at"));
+      }
+    });
+  }
 }
 
 }  // namespace

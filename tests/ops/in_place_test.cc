@@ -248,6 +248,50 @@ TEST(InPlace, OfASliceOrOfWhatWasGatheredLeavesTheOther) {
   });
 }
 
+// A view made before its base was written: it has the values, and its gradient would not be theirs.
+TEST(InPlace, OfABaseMakesItsViewsUnusableWhereTheyWouldLoseTheGradient) {
+  DTensor w(Tensor::of<double>({2, 5}, {2}));
+  w.set_requires_grad(true);
+  const DTensor base(Tensor::of<double>({1, 1}, {2}));
+  const DTensor view = narrow(base, 0, 0, 1);
+  DTensor wanting = reshape(base, {1, 2});
+  wanting.set_requires_grad(true);
+  mul_(base, w);
+  const auto text = HasSubstr("a value that wants a gradient was written since");
+  EXPECT_THAT(error_of<Error>([&] { sum(view); }), text);
+  EXPECT_THAT(error_of<Error>([&] { mul(view, w); }), text);
+  EXPECT_THAT(error_of<Error>([&] { transpose(reshape(view, {1, 1})); }), text);
+  EXPECT_THAT(error_of<Error>([&] { sum(wanting); }), text);
+  EXPECT_EQ(sum(view.detach()).item(), 2.0);  // a constant, as asked
+  {
+    const NoGrad no_grad;
+    EXPECT_EQ(sum(view).item(), 2.0);
+    mul_(view, 1.0);
+  }
+  EXPECT_THAT(error_of<Error>([&] { sum(view); }), text);
+  const DTensor again = mul(base.detach(), 1.0);
+  copy_(again, w);
+  sum(mul(narrow(again, 0, 1, 1), 3.0)).backward();  // a view made after the write
+  EXPECT_THAT(w.grad().local_tensor().to_vector<double>(), ElementsAre(0, 3));
+}
+
+// Backward from a view, or through one that was saved.
+TEST(InPlace, OfABaseIsSeenByBackwardFromItsViews) {
+  DTensor x(Tensor::of<double>({2}, {1}));
+  x.set_requires_grad(true);
+  const DTensor y = mul(x, 3.0);
+  DTensor view = reshape(y, Shape{});
+  mul_(y, 2.0);
+  EXPECT_THAT(error_of<Error>([&] { view.backward(); }),
+              HasSubstr("was written in place through another"));
+  const DTensor z = mul(x, 3.0);
+  const DTensor saved = reshape(z, {1, 1});
+  DTensor loss = sum(mul(saved, saved));
+  mul_(z, 2.0);
+  EXPECT_THAT(error_of<Error>([&] { loss.backward(); }), HasSubstr("written in place"));
+  EXPECT_FALSE(x.grad().defined());
+}
+
 TEST(InPlace, RefusesAGradientThatAViewWouldLose) {
   DTensor w(counted({2}));
   w.set_requires_grad(true);

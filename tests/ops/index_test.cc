@@ -112,5 +112,38 @@ TEST(OneHot, IsOneWhereTheIndexStands) {
   EXPECT_THROW(one_hot(index, 2), ArgumentError);
 }
 
+TEST(Scatter, WritesWhereTheIndexSays) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"d", 2}});
+    for (const Placement p : {Shard(0), Replicate()}) {
+      const DTensor a = leaf(counted({2, 4}), mesh, {p});
+      const DTensor source = leaf(floats({10, 20, 30, 40}, {2, 2}), mesh, {p});
+      const DTensor index = distribute(ids({3, 0, 1, 2}, {2, 2}), mesh, {p});
+      const DTensor y = scatter(a, 1, index, source);
+      EXPECT_THAT(whole(y), ElementsAre(20, 1, 2, 10, 4, 30, 40, 7));
+      sum(mul(y, y)).backward();
+      EXPECT_THAT(whole(a.grad()), ElementsAre(0, 2, 4, 0, 8, 0, 0, 14));
+      EXPECT_THAT(whole(source.grad()), ElementsAre(20, 40, 60, 80));
+    }
+    // The written dim cut: each rank writes what it holds.
+    const DTensor a = distribute(counted({2, 4}), mesh, {Shard(1)});
+    const DTensor y = scatter(a, 1, replicate(DTensor(ids({3, 0}, {2, 1})), mesh),
+                              replicate(DTensor(floats({10, 20}, {2, 1})), mesh));
+    EXPECT_EQ(y.spec().placement(0), Shard(1));
+    EXPECT_THAT(whole(y), ElementsAre(0, 1, 2, 10, 20, 5, 6, 7));
+  });
+}
+
+TEST(Bincount, CountsOverACutIndex) {
+  run_ranks(3, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"d", 3}});
+    const DTensor index = distribute(ids({1, 1, 3, 0, 1}, {5}), mesh, {Shard(0)});
+    const DTensor counts = bincount(index, 5);
+    EXPECT_EQ(counts.spec().placement(0), Partial());
+    EXPECT_THAT(full(counts).to_vector<int64_t>(), ElementsAre(1, 3, 0, 1, 0));
+  });
+  EXPECT_THROW(bincount(DTensor(ids({5}, {1})), 5), ArgumentError);
+}
+
 }  // namespace
 }  // namespace dtensor

@@ -81,5 +81,25 @@ TEST(Matmul, OfShapesThatDoNotFitNamesThem) {
   EXPECT_THROW(matmul(a, DTensor(Tensor::arange(3, DType::kInt64))), ArgumentError);
 }
 
+// Half of [100,200] and twice [9,12], of which each rank has a part.
+TEST(AddMM, CountsTheAddendOnceInAPartialProduct) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"tp", 2}});
+    const DTensor a = distribute(floats({1, 1, 1}, {1, 3}), mesh, {Shard(1)});
+    const DTensor b = distribute(floats({1, 2, 3, 4, 5, 6}, {3, 2}), mesh, {Shard(0)});
+    const DTensor c = leaf(floats({100, 200}, {2}), mesh, {Replicate()});
+    const DTensor y = addmm(c, a, b, {.alpha = 2.0, .beta = 0.5});
+    EXPECT_EQ(y.spec().placement(0), Partial());
+    EXPECT_THAT(whole(y), ElementsAre(50 + 2 * 9, 100 + 2 * 12));
+    sum(y).backward();
+    EXPECT_THAT(piece(c.grad()), ElementsAre(0.5, 0.5));
+  });
+  const DTensor m(counted({2, 1, 2}));
+  EXPECT_THAT(piece(baddbmm(DTensor(floats({1}, {1})), m, reshape(m, {2, 2, 1}))),
+              ElementsAre(1 + 1, 1 + 13));
+  EXPECT_THROW(addmm(m, m, m), ArgumentError);
+  EXPECT_THROW(baddbmm(m, m, DTensor(counted({2, 2}))), ArgumentError);
+}
+
 }  // namespace
 }  // namespace dtensor

@@ -96,5 +96,20 @@ TEST(Pad, OfAPartialWithAValueIsRefused) {
   });
 }
 
+TEST(Rearrange, RepeatsElementsInARowInUnitsOfACut) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"d", 2}});
+    const DTensor x = leaf(counted({3, 2}), mesh, {Shard(0)});  // rows 2,1
+    const DTensor rows = repeat_interleave(x, 2, 0);
+    EXPECT_EQ(rows.local_tensor().size(0), comm.rank() == 0 ? 4 : 2);
+    EXPECT_EQ(moved_bytes(), 0);
+    EXPECT_THAT(whole(rows), ElementsAre(0, 1, 0, 1, 2, 3, 2, 3, 4, 5, 4, 5));
+    EXPECT_THAT(whole(repeat_interleave(x, 2, 1)), ElementsAre(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5));
+    sum(rows).backward();
+    EXPECT_THAT(whole(x.grad()), ElementsAre(2, 2, 2, 2, 2, 2));
+  });
+  EXPECT_THROW(repeat_interleave(DTensor(counted({2})), -1, 0), ArgumentError);
+}
+
 }  // namespace
 }  // namespace dtensor

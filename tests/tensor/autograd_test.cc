@@ -248,6 +248,26 @@ TEST(Autograd, EndOfBackwardIsAnnouncedToAllWhereOneOfThemThrows) {
   EXPECT_FALSE(Context::current().slot<BackwardMode>().running);
 }
 
+// The gradient stays where it was: x has none, and a second backward says why there is none.
+TEST(Autograd, AHookThatThrowsOrGivesAnotherShapeEndsThePass) {
+  const DTensor x = leaf({1, 2});
+  const DTensor z = leaf({3, 4});
+  add_grad_hook(z, [](const DTensor&) -> DTensor { throw std::runtime_error("from hook"); });
+  EXPECT_THROW(total(plus(x, z)).backward(), std::runtime_error);
+  EXPECT_FALSE(z.grad().defined());
+  EXPECT_FALSE(Context::current().slot<BackwardMode>().running);
+  EXPECT_TRUE(grad_enabled());
+  const DTensor y = scale(x, 2);
+  add_grad_hook(y, [](const DTensor&) { return DTensor(Tensor::of<float>({1}, {1})); });
+  try {
+    total(y).backward();
+    FAIL() << "took a gradient of another shape";
+  } catch (const ArgumentError& e) {
+    EXPECT_NE(std::string(e.what()).find("f32[2]"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("f32[1]"), std::string::npos) << e.what();
+  }
+}
+
 TEST(Autograd, NamesTheOpWhoseSavedTensorWasWritten) {
   const DTensor x = leaf({1, 2});
   const DTensor y = exponential(x);

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
 #include "dtensor/tensor/autograd.h"
+#include "dtensor/tensor/communication.h"
 #include "dtensor/tensor/distribute.h"
 #include "dtensor/tensor/ledger.h"
 #include "dtensor/tests/support/run_ranks.h"
@@ -284,6 +286,43 @@ TEST(Backward, DeferredGradientsAreReducedOnce) {
     loss().backward();
     EXPECT_EQ(values(w.grad())[0], 60);
     EXPECT_EQ(ledger().entries().size(), 3U);
+  });
+}
+
+// Two passes gave 10 each, and the second failed: what the first left is not lost, nor counted
+// twice.
+TEST(Backward, ADeferredGradientOutlivesAPassThatThrows) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"x", 2}});
+    const DTensor x = distribute(Tensor::of<float>({1, 2, 3, 4}, {4}), mesh, {Shard(0)});
+    DTensor w = scalar(5, mesh);
+    weighted(w, x).backward({.defer = true});
+    {
+      const NoCommunication none;
+      DTensor loss = weighted(w, x);
+      EXPECT_THROW(loss.backward(), PlacementError);  // its reduction could not start
+    }
+    ASSERT_TRUE(w.grad().defined());
+    EXPECT_EQ(placed(w.grad()), "P(sum)");
+    weighted(w, x).backward();
+    EXPECT_EQ(values(w.grad())[0], 30);
+
+    // The leaf is done and its reduction under way when an earlier node throws.
+    w.set_grad({});
+    weighted(w, x).backward({.defer = true});
+    DTensor v = scalar(1, mesh);
+    const DTensor fails =
+        recorded("fails", {v}, v.detach(), [](std::span<const DTensor>) -> std::vector<DTensor> {
+          throw std::runtime_error("from fails");
+        });
+    DTensor loss = plus(weighted(fails, x), weighted(w, x));
+    EXPECT_THROW(loss.backward(), std::runtime_error);
+    ASSERT_TRUE(w.grad().defined());
+    EXPECT_EQ(placed(w.grad()), "R");
+    EXPECT_EQ(values(w.grad())[0], 20);
+    EXPECT_FALSE(v.grad().defined());
+    weighted(w, x).backward();
+    EXPECT_EQ(values(w.grad())[0], 30);
   });
 }
 
