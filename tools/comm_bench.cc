@@ -289,7 +289,7 @@ comm::Environment environment_of(const Options& options) {
 
 // The sizes up to which an all-reduce is faster in one step, by two worlds of different choice.
 void tune(const Options& options, Kind kind, bool json, std::ostream& out) {
-  constexpr int64_t kLast = 256 * 1024;
+  constexpr int64_t kLast = 4 << 20;
   std::array<std::vector<Row>, 2> rows;
   int rank = 0;
   int ranks = 0;
