@@ -13,11 +13,6 @@
 namespace dtensor {
 namespace {
 
-// Numbers the nodes of a rank. All ranks of a mesh make the same nodes in the same order.
-struct NodeClock {
-  int64_t next = 0;
-};
-
 // Does this rank's part of `grad` count where P(sum) joins it? The value of an R one is at
 // coordinate 0 of every mesh dim that the other is Partial on.
 bool counts_here(const DTensor& grad, const DTensor& other) {

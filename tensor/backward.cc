@@ -58,6 +58,12 @@ DTensor seed_of(const DTensor& loss) {
   return DTensor(Tensor::full(loss.local_tensor().shape(), 1.0, loss.dtype()), to, loss.mesh());
 }
 
+[[noreturn]] void throw_ran_before(std::string_view op) {
+  throw Error("backward a second time through " + std::string(op) +
+              ": its saved tensors are gone; call the first backward with "
+              "{.retain_graph = true}");
+}
+
 // All of them, also after one that throws; the first error is the one to tell.
 void run_callbacks() {
   auto& end = Context::current().slot<BackwardEnd>();
@@ -135,7 +141,14 @@ void BackwardPass::run(const DTensor& y, const DTensor& grad) {
   run_callbacks();
 }
 
+void BackwardPass::stop_at_older_nodes() {
+  oldest_ = Context::current().slot<NodeClock>().next;
+  outer_ = Context::current().slot<RunningPass>().pass;
+  internal_check(outer_ != nullptr, "a pass that stops at older nodes, outside another");
+}
+
 void BackwardPass::run_from(const DTensor& y, const DTensor& grad) {
+  const ScopedSlot<RunningPass> running(RunningPass{this});
   try {
     run_all(y, grad);
   } catch (...) {
@@ -147,6 +160,8 @@ void BackwardPass::run_from(const DTensor& y, const DTensor& grad) {
 void BackwardPass::run_all(const DTensor& y, const DTensor& grad) {
   if (y.is_leaf()) {
     finish_leaf({y, 0, grad});
+  } else if (is_older(*y.impl()->node)) {
+    outer_->take(y.impl()->node, y.impl()->output, grad);
   } else {
     const auto& root = y.impl()->node;
     count_edges(root);
@@ -172,13 +187,11 @@ void BackwardPass::count_edges(const std::shared_ptr<Node>& root) {
   while (!stack.empty()) {
     const Node* node = stack.back();
     stack.pop_back();
-    if (node->backward_ == nullptr) {
-      throw Error("backward a second time through " + node->op_ +
-                  ": its saved tensors are gone; call the first backward with "
-                  "{.retain_graph = true}");
-    }
+    if (node->backward_ == nullptr) throw_ran_before(node->op_);
     for (const Node::Edge& edge : node->inputs_) {
       if (edge.node != nullptr) {
+        if (is_older(*edge.node)) continue;
+        ready_.erase(edge.node->sequence_);  // of take(): it waits for one more
         if (nodes_.find(edge.node.get()) == nodes_.end()) stack.push_back(edge.node.get());
         ++pending(edge.node).missing;
       } else if (edge.leaf.defined()) {
@@ -188,6 +201,17 @@ void BackwardPass::count_edges(const std::shared_ptr<Node>& root) {
       }
     }
   }
+}
+
+// All that this pass may still run is older than the node that runs now, and so are the inputs of
+// `node`: none of them ran yet.
+void BackwardPass::take(const std::shared_ptr<Node>& node, int output, const DTensor& grad) {
+  if (is_older(*node)) return outer_->take(node, output, grad);
+  if (nodes_.find(node.get()) == nodes_.end()) {
+    count_edges(node);
+    ready_.emplace(node->sequence_, node.get());
+  }
+  add_into(pending(node).grads[static_cast<size_t>(output)], grad);
 }
 
 void BackwardPass::run_ready() {
@@ -221,6 +245,7 @@ void BackwardPass::run_node(PendingNode state) {
   Grads grads(node.inputs_.size());
   if (any) {
     check_twice(node);
+    if (node.backward_ == nullptr) throw_ran_before(node.op_);  // since it was counted
     const ScopedSlot<RunningNode> running(options_.create_graph ? RunningNode{&node, state.node}
                                                                 : RunningNode{&node});
     grads = node.backward_({state.grads.data(), state.grads.size()});
@@ -251,6 +276,10 @@ void BackwardPass::deliver(const Node& from, const Node::Edge& edge, DTensor gra
     }
     const Layout to = internal::dual(grad.layout(), layout, true, from.op_);
     grad = internal::move_grad(grad, to, "conform", from.op_, from.options_.site);
+  }
+  if (to_node && is_older(*edge.node)) {
+    if (grad.defined()) outer_->take(edge.node, edge.output, grad);
+    return;
   }
   if (to_node) {
     PendingNode& state = nodes_.at(edge.node.get());
@@ -329,7 +358,8 @@ void BackwardPass::finish_resolving(int64_t most_bytes) {
     if (sum.defined()) {
       add_into(sum, grad);
     } else {
-      sum = grad;
+      // Where one rank holds all parts the move had nothing to do, and gave what it was given.
+      sum = own(grad);
     }
     resolving_bytes_ -= r.bytes;
     resolving_.pop_front();

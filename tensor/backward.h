@@ -25,6 +25,9 @@ class BackwardPass {
   // Leaves (their impl()) whose gradient stays P(sum) where it comes so.
   void keep_partial(std::span<const void* const> leaves) { partial_ = leaves; }
   void run(const DTensor& loss);
+  // Only nodes made from now on are this pass's: the gradient of an older one's output goes to the
+  // pass that runs already, which runs that node later. For a region that is computed again.
+  void stop_at_older_nodes();
   // With a gradient of `y`; also inside another pass, whose callbacks then stay for its end.
   void run(const DTensor& y, const DTensor& grad);
 
@@ -51,6 +54,9 @@ class BackwardPass {
   void run_from(const DTensor& y, const DTensor& grad);
   void run_all(const DTensor& y, const DTensor& grad);
   void count_edges(const std::shared_ptr<Node>& root);
+  bool is_older(const Node& node) const { return node.sequence_ < oldest_; }
+  // The gradient of an output, from a pass that does not run its node.
+  void take(const std::shared_ptr<Node>& node, int output, const DTensor& grad);
   PendingNode& pending(const std::shared_ptr<Node>& node);
   void run_ready();
   void run_node(PendingNode state);
@@ -66,6 +72,8 @@ class BackwardPass {
                                  SmallAllocator<std::pair<const Key, Value>>>;
 
   DTensor::BackwardOptions options_;
+  int64_t oldest_ = 0;             // by sequence, of the nodes that it runs
+  BackwardPass* outer_ = nullptr;  // of stop_at_older_nodes()
   std::span<const void* const> partial_;
   Map<const Node*, PendingNode> nodes_;
   Map<const DTensor::Impl*, PendingLeaf> leaves_;
@@ -74,6 +82,17 @@ class BackwardPass {
       ready_;
   std::list<Resolving, SmallAllocator<Resolving>> resolving_;
   int64_t resolving_bytes_ = 0;
+};
+
+// The Context's slot: the innermost pass that runs.
+struct RunningPass {
+  BackwardPass* pass = nullptr;
+};
+
+// The Context's slot that numbers the nodes of a rank. All ranks of a mesh make the same nodes in
+// the same order.
+struct NodeClock {
+  int64_t next = 0;
 };
 
 // The Context's slot: the node whose backward function runs.

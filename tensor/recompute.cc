@@ -1,7 +1,9 @@
 #include "dtensor/tensor/recompute.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "dtensor/base/error.h"
 #include "dtensor/base/philox.h"
@@ -18,9 +20,27 @@ struct Kept {
   Region f;
   Generator generator;
   CurrentPolicy policy;
+  RegionScopes scopes;
   InlineVector<Saved, 3> inputs;
   InlineVector<bool, 8> wanted;
   CallSite site;
+};
+
+// The scopes of forward, open again.
+class Reopened {
+ public:
+  explicit Reopened(const RegionScopes& scopes) : slot_(scopes), open_(scopes.open) {
+    for (const auto& scope : open_) scope->enter();
+  }
+  ~Reopened() {
+    for (auto it = open_.rbegin(); it != open_.rend(); ++it) (*it)->leave();
+  }
+  Reopened(const Reopened&) = delete;
+  Reopened& operator=(const Reopened&) = delete;
+
+ private:
+  ScopedSlot<RegionScopes> slot_;
+  const std::vector<std::shared_ptr<RegionScope>>& open_;
 };
 
 Grads run_backward(const Kept& kept, const DTensor& grad) {
@@ -32,8 +52,11 @@ Grads run_backward(const Kept& kept, const DTensor& grad) {
     inputs.back().impl()->requires_grad = kept.wanted[i];
     partial.push_back(inputs.back().impl().get());
   }
+  BackwardPass pass({.defer = Context::current().slot<BackwardMode>().defer, .site = kept.site});
+  pass.stop_at_older_nodes();
   DTensor y;
   {
+    const Reopened scopes(kept.scopes);
     const ScopedSlot<GradMode> recording(GradMode{true});
     const ScopedSlot<Generator> generator(kept.generator);
     const ScopedSlot<CurrentPolicy> policy(kept.policy);
@@ -44,7 +67,6 @@ Grads run_backward(const Kept& kept, const DTensor& grad) {
                 " in backward, and not the same in forward: it must compute the same both times");
   }
   if (y.requires_grad()) {
-    BackwardPass pass({.defer = Context::current().slot<BackwardMode>().defer, .site = kept.site});
     pass.keep_partial({partial.data(), partial.size()});
     pass.run(y, grad);
   }
@@ -60,7 +82,13 @@ DTensor recomputed(const Region& f, std::span<const DTensor> inputs, CallSite si
       inputs, [](const DTensor& x) { return x.defined() && x.requires_grad(); });
   if (!grad_enabled() || !wanted) return f(inputs);
   Context& context = Context::current();
-  Kept kept{f, context.slot<Generator>(), context.slot<CurrentPolicy>(), {}, {}, site};
+  Kept kept{f,
+            context.slot<Generator>(),
+            context.slot<CurrentPolicy>(),
+            context.slot<RegionScopes>(),
+            {},
+            {},
+            site};
   for (const DTensor& x : inputs) {
     internal_check(x.defined(), "recomputed: an input is an empty handle");
     kept.inputs.emplace_back(x, "recomputed");

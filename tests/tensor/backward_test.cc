@@ -398,5 +398,23 @@ TEST(Backward, OutsideTheMeshNothingMoves) {
   });
 }
 
+// Of a mesh dim of one rank, where P(sum) is R without a move.
+TEST(Backward, ALeafsGradientIsItsOwnMemoryOnOneRank) {
+  run_ranks(1, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"x", 1}});
+    const DTensor x = distribute(Tensor::of<float>({1, 2, 3}, {3}), mesh, {Shard(0)});
+    DTensor w = scalar(5, mesh);
+    DTensor kept;
+    add_grad_hook(w, [&](const DTensor& g) {
+      kept = g;
+      return g;
+    });
+    weighted(w, x).backward();
+    EXPECT_EQ(placed(kept), "P(sum)");
+    EXPECT_NE(w.grad().local_tensor().storage(), kept.local_tensor().storage());
+    EXPECT_EQ(values(w.grad())[0], 6);
+  });
+}
+
 }  // namespace
 }  // namespace dtensor
