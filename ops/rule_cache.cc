@@ -52,7 +52,7 @@ using Ids = InlineVector<const void*, 8>;
 CachedRow::Source CachedRow::source_of(const RuleLetters& letters, char letter) {
   for (size_t i = 0; i < letters.in.size(); ++i) {
     const size_t d = letters.in[i].find(letter);
-    if (d != std::string_view::npos) return {static_cast<int8_t>(i), static_cast<char>(d)};
+    if (d != std::string_view::npos) return {static_cast<int32_t>(i), static_cast<char>(d)};
   }
   return {-1, letter};
 }
@@ -63,7 +63,7 @@ CachedRow::CachedRow(const Rule& rule, std::span<const Layout> in, const RuleRes
     in_.push_back(result.in[i].spec());
     moves_ = moves_ || result.in[i].spec().id() != in[i].spec().id();
     for (size_t d = 0; d < letters.in[i].size(); ++d) {
-      const Source here{static_cast<int8_t>(i), static_cast<char>(d)};
+      const Source here{static_cast<int32_t>(i), static_cast<char>(d)};
       const Source first = source_of(letters, letters.in[i][d]);
       if (first.input != here.input || first.dim != here.dim) equal_.push_back({first, here});
     }

@@ -36,7 +36,7 @@ class CachedRow {
  private:
   // Where a length stands: dim `dim` of an input, or, for input < 0, the made letter `dim`.
   struct Source {
-    int8_t input = 0;
+    int32_t input = 0;
     char dim = 0;
   };
   struct Output {

@@ -79,6 +79,42 @@ TEST(Cat, OfThirtyLengths) {
   EXPECT_EQ(piece(parts[29].grad()), std::vector<float>(29, 1.0F));
 }
 
+// The rule of a call is kept, and taken by the next equal one.
+TEST(Cat, OfHundredsOfOperandsTwice) {
+  for (const int64_t n : {127, 128, 129, 300}) {
+    const auto count = static_cast<size_t>(n);
+    std::vector<DTensor> parts;
+    for (int64_t i = 0; i < n; ++i) {
+      parts.emplace_back(floats({static_cast<float>(i), static_cast<float>(-i)}, {2}));
+    }
+    std::vector<float> want;
+    for (const DTensor& part : parts) {
+      for (const float v : piece(part)) want.push_back(v);
+    }
+    DTensor whole(floats(want, {n, 2}));
+    whole.set_requires_grad(true);
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(piece(stack(parts)), want);
+      EXPECT_EQ(piece(cat(parts)), want);
+      const std::vector<DTensor> rows = unbind(whole, 0);
+      ASSERT_EQ(rows.size(), count);
+      whole.set_grad({});
+      sum(rows[count - 1]).backward();
+      std::vector<float> slope(2 * count, 0);
+      slope[2 * count - 1] = slope[2 * count - 2] = 1;
+      EXPECT_EQ(piece(whole.grad()), slope);
+    }
+  }
+}
+
+// Lengths that differ: what the rule of a call found is not taken by one that it does not fit.
+TEST(Stack, OfHundredsOfOperandsRefusesAnotherLength) {
+  std::vector<DTensor> parts(200, DTensor(counted({2})));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(stack(parts).shape(), (Shape{200, 2}));
+  parts[199] = DTensor(counted({3}));
+  EXPECT_THROW(stack(parts), ArgumentError);
+}
+
 TEST(Stack, MakesANewDim) {
   DTensor a(counted({2}));
   DTensor b(floats({10, 11}, {2}));
