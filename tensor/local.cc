@@ -101,13 +101,16 @@ DTensor from_local(const DTensor& piece, const DeviceMesh& mesh, const Layout& l
                         ", which is on a mesh already; use redistribute");
   }
   check_stated("from_local()", piece, layout, options);
-  if (!mesh.coordinate()) return DTensor(piece.dtype(), layout, mesh);
-  DTensor out(piece.local_tensor(), layout, mesh);
+  const bool inside = mesh.coordinate().has_value();
+  DTensor out =
+      inside ? DTensor(piece.local_tensor(), layout, mesh) : DTensor(piece.dtype(), layout, mesh);
+  // Outside too: what is behind the piece may move between ranks in backward.
   record("from_local", {&piece, 1}, {&out, 1},
-         [layout, options](std::span<const DTensor> grads) {
+         [layout, options, shape = piece.shape()](std::span<const DTensor> grads) {
            const DTensor grad = internal::move_grad(grads[0], border(layout, options, "from_local"),
                                                     "resolve", "from_local", options.site);
-           return std::vector<DTensor>{DTensor(grad.local_tensor())};
+           return std::vector<DTensor>{DTensor(
+               grad.has_local() ? grad.local_tensor() : Tensor::zeros(shape, grad.dtype()))};
          },
          {.passes_partial = true});
   return out;

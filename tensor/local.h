@@ -29,8 +29,9 @@ struct LocalOptions {
 DTensor local(const DTensor& t, const LocalOptions& options = {});
 
 // The DTensor whose piece here is `piece`, sharing memory; the global shape is the layout's.
-// ArgumentError naming both shapes where this rank's piece has another one; no message, so that
-// the others go on to their next collective. The caller vouches that R copies are equal.
+// Outside the mesh a handle without a piece; there the gradient of `piece` is 0. ArgumentError
+// naming both shapes where this rank's piece has another one; no message, so that the others go on
+// to their next collective. The caller vouches that R copies are equal.
 DTensor from_local(const DTensor& piece, const DeviceMesh& mesh, const Layout& layout,
                    const LocalOptions& options = {});
 

@@ -366,5 +366,33 @@ TEST(Full, GivesTheWholeValueOnEveryRank) {
   });
 }
 
+// What is behind the piece moves between two meshes: each rank is outside one of them.
+TEST(FromLocal, OutsideTheMeshTakesPartInBackward) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh a(comm, {{"x", 1}}, {0});
+    const DeviceMesh b(comm, {{"x", 1}}, {1});
+    DTensor piece(Tensor::of<float>({2, 3}, {2}));
+    piece.set_requires_grad(true);
+    const DTensor y = from_local(piece, a, Layout::replicated(a.layout(), {2}));
+    EXPECT_TRUE(y.requires_grad());
+    const DTensor moved = redistribute(y, b, {Replicate()});
+    EXPECT_TRUE(moved.requires_grad());
+    // total() and scale() of tests need a piece: rank 0 has none of what was moved.
+    const DTensor loss = recorded(
+        "first", {moved},
+        moved.has_local() ? DTensor(Tensor::full({}, 7.0 * values(moved)[0]),
+                                    Layout::replicated(b.layout(), {}), b)
+                          : DTensor(DType::kFloat32, Layout::replicated(b.layout(), {}), b),
+        [&](std::span<const DTensor> g) {
+          const Layout layout = Layout::replicated(b.layout(), {2});
+          return std::vector<DTensor>{g[0].has_local()
+                                          ? DTensor(Tensor::of<float>({7, 0}, {2}), layout, b)
+                                          : DTensor(DType::kFloat32, layout, b)};
+        });
+    DTensor(loss).backward();
+    EXPECT_EQ(values(piece.grad()), (comm.rank() == 0 ? Floats{7, 0} : Floats{0, 0}));
+  });
+}
+
 }  // namespace
 }  // namespace dtensor
