@@ -338,6 +338,9 @@ std::vector<Tensor> Move::finish() {
     internal_check(moving.now.defined() || shape->numel() == 0, "a plan left a rank without data");
     if (!moving.now.defined()) moving.now = Tensor::empty(*shape, moving.dtype());
     if (!(moving.now.shape() == *shape)) moving.now = moving.now.reshape(*shape);
+    // Also where this rank's steps left its piece as it lay: on others they made new ones, and what
+    // is a view of the result must not depend on the rank.
+    if (!moving.plan->plan.steps().empty()) moving.now = moving.now.contiguous();
     const Tensor& into = moving.item.into;
     if (into.defined()) {
       write_into(moving.now, into);

@@ -220,5 +220,21 @@ TEST(Expand, RepeatsWhatIsNotCutAndSumsItsGradient) {
   });
 }
 
+// A move to P(sum) would leave coordinate 0's piece where it lay, with its strides, beside new
+// ones.
+TEST(View, OfAPartialMadeOfStridesIsTheSameOnEveryRank) {
+  for (const int ranks : {2, 3}) {
+    run_ranks(ranks, [&](comm::Comm& comm) {
+      const DeviceMesh mesh(comm, {{"tp", ranks}});
+      const DTensor t = transpose(distribute(counted({4, 3}), mesh, {Replicate()}));
+      const DTensor p = redistribute(t, {Partial()});
+      const DTensor y = view(p, Shape{12});
+      EXPECT_EQ(y.local_tensor().storage(), p.local_tensor().storage());
+      EXPECT_THAT(whole(y), ElementsAre(0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11));
+      EXPECT_EQ(reshape(p, Shape{12}).local_tensor().storage(), p.local_tensor().storage());
+    });
+  }
+}
+
 }  // namespace
 }  // namespace dtensor
