@@ -1,5 +1,8 @@
 #include "dtensor/tensor/factory.h"
 
+#include <string>
+
+#include "dtensor/base/error.h"
 #include "dtensor/base/philox.h"
 #include "dtensor/tensor/kernels.h"
 #include "dtensor/tensor/random.h"
@@ -45,6 +48,13 @@ DTensor make_pieces(const Shape& shape, const DeviceMesh& mesh,
   return make_pieces(Layout(mesh.layout(), shape, placements), mesh, dtype, make);
 }
 
+// On every rank, also where none of it lies.
+void check_random(const char* call, DType dtype) {
+  if (is_floating(dtype)) return;
+  throw ArgumentError(std::string(call) + " of " + std::string(name_of(dtype)) +
+                      ": random numbers are floating; make them in f32 and cast");
+}
+
 }  // namespace
 
 DTensor distribute(const Tensor& full, const DeviceMesh& mesh, const Layout& layout) {
@@ -82,6 +92,7 @@ DTensor full(const Shape& shape, double value, const DeviceMesh& mesh,
 
 DTensor randn(const Shape& shape, const DeviceMesh& mesh, std::span<const Placement> placements,
               const FactoryOptions& options) {
+  check_random("randn", options.dtype);
   const uint64_t stream = stream_of(options.stream);
   return make_pieces(shape, mesh, placements, options.dtype,
                      [&](const Tensor& piece, const Box& box) {
@@ -91,6 +102,7 @@ DTensor randn(const Shape& shape, const DeviceMesh& mesh, std::span<const Placem
 
 DTensor uniform(const Shape& shape, const DeviceMesh& mesh, std::span<const Placement> placements,
                 const FactoryOptions& options) {
+  check_random("uniform", options.dtype);
   const uint64_t stream = stream_of(options.stream);
   return make_pieces(shape, mesh, placements, options.dtype,
                      [&](const Tensor& piece, const Box& box) {
@@ -138,6 +150,7 @@ void fill_value(const DTensor& t, double value) {
 }
 
 void fill_normal(const DTensor& t, double std, uint64_t seed, std::string_view stream) {
+  check_random("fill_normal", t.dtype());
   if (!t.has_local()) return;
   const Coordinate at = t.mesh().coordinate().value_or(Coordinate{});
   const Tensor& piece = t.local_tensor();

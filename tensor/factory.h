@@ -30,6 +30,7 @@ DTensor zeros(const Shape& shape, const DeviceMesh& mesh = {},
 DTensor full(const Shape& shape, double value, const DeviceMesh& mesh = {},
              std::span<const Placement> placements = {}, const FactoryOptions& options = {});
 // Standard normal, and uniform in [0, 1): the same bits on every mesh and by every placement.
+// ArgumentError for a dtype that is not floating.
 DTensor randn(const Shape& shape, const DeviceMesh& mesh = {},
               std::span<const Placement> placements = {}, const FactoryOptions& options = {});
 DTensor uniform(const Shape& shape, const DeviceMesh& mesh = {},

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <string>
+#include <type_traits>
 
 #include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
@@ -27,9 +30,13 @@ void for_each_global_row(const GlobalPiece& to, const F& f) {
       });
 }
 
-// Writes draw(global index) to every element.
-template <class Draw>
-void fill(const GlobalPiece& to, const Draw& draw) {
+// Writes draw(global index) to every element, rounded to its type and then what `kept` makes of it.
+template <class Draw, class Kept>
+void fill(const GlobalPiece& to, const Draw& draw, const Kept& kept) {
+  if (!is_floating(to.piece.dtype())) {
+    throw ArgumentError("random numbers for a tensor of " + std::string(name_of(to.piece.dtype())) +
+                        ": they are floating; make them in f32 and cast");
+  }
   to.piece.storage()->bump_version();  // also of an empty piece, as on the other ranks
   if (to.piece.numel() == 0) return;
   visit_dtype(to.piece.dtype(), [&](auto type) {
@@ -39,10 +46,28 @@ void fill(const GlobalPiece& to, const Draw& draw) {
         to, [&](int64_t at, int64_t step, int64_t index, int64_t index_step, int64_t n) {
           for (int64_t k = 0; k < n; ++k) {
             const double x = draw(static_cast<uint64_t>(index + k * index_step));
-            out[at + k * step] = internal::convert<T>(x);
+            out[at + k * step] = kept(internal::convert<T>(x));
           }
         });
   });
+}
+
+// The next smaller number.
+template <class T>
+T below(T x) {
+  if constexpr (internal::kIs16Bit<T>) {
+    constexpr uint16_t kSign = 0x8000;
+    if ((x.bits & ~kSign) == 0) {
+      x.bits = kSign | 1U;
+    } else {
+      x.bits = static_cast<uint16_t>((x.bits & kSign) != 0 ? x.bits + 1 : x.bits - 1);
+    }
+    return x;
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return std::nextafter(x, -std::numeric_limits<T>::infinity());
+  } else {
+    return x;
+  }
 }
 
 }  // namespace
@@ -53,15 +78,20 @@ RandomStream next_random_stream() {
 }
 
 void fill_normal(const GlobalPiece& to, RandomStream s, double mean, double std) {
-  fill(to, [&](uint64_t i) {
+  const auto draw = [&](uint64_t i) {
     return mean + std * static_cast<double>(philox_normal(s.seed, s.stream, i));
-  });
+  };
+  fill(to, draw, [](auto x) { return x; });
 }
 
 void fill_uniform(const GlobalPiece& to, RandomStream s, double low, double high) {
-  fill(to, [&](uint64_t i) {
+  const auto draw = [&](uint64_t i) {
     return low + (high - low) * static_cast<double>(philox_uniform(s.seed, s.stream, i));
-  });
+  };
+  const auto under_high = [&](auto x) {
+    return low < high && internal::convert<double>(x) >= high ? below(x) : x;
+  };
+  fill(to, draw, under_high);
 }
 
 void random_words(RandomStream s, uint64_t first, int64_t count, uint32_t* out) {

@@ -27,7 +27,9 @@ struct GlobalPiece {
 };
 
 // mean + std z for standard normal z, and low + (high - low) u for u in [0, 1): computed in f64,
-// rounded once. Element i takes the first words of block i.
+// rounded once; a uniform number that would round up to `high` (in a 16-bit type one of some
+// hundreds does) is the one below it. Element i takes the first words of block i. ArgumentError for
+// a dtype that is not floating.
 void fill_normal(const GlobalPiece& to, RandomStream stream, double mean = 0.0, double std = 1.0);
 void fill_uniform(const GlobalPiece& to, RandomStream stream, double low = 0.0, double high = 1.0);
 

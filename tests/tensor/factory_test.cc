@@ -134,5 +134,38 @@ TEST(Factory, OnNoMeshAndOutsideOne) {
   });
 }
 
+// Of 2^24 numbers the last 2^15 round to 1 in bf16, and the last 2^12 in f16.
+TEST(Factory, UniformIsBelowOneInHalfPrecision) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    const FactoryOptions options{.dtype = dtype, .seed = 1, .stream = "u"};
+    const Floats got =
+        values(DTensor(uniform({40000}, {}, {}, options).local_tensor().to(DType::kFloat32)));
+    const Floats wide = values(uniform({40000}, {}, {}, {.seed = 1, .stream = "u"}));
+    const Floats rounded = values(DTensor(DTensor(Tensor::of(std::span<const float>(wide), {40000}))
+                                              .local_tensor()
+                                              .to(dtype)
+                                              .to(DType::kFloat32)));
+    const float last = dtype == DType::kBFloat16 ? 1 - 0x1p-8F : 1 - 0x1p-11F;
+    int at_one = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      at_one += rounded[i] == 1 ? 1 : 0;
+      EXPECT_EQ(got[i], rounded[i] == 1 ? last : rounded[i]);
+    }
+    EXPECT_GT(at_one, 0);  // the test sees some
+  }
+}
+
+TEST(Factory, RandomNumbersAreFloatingOnEveryRank) {
+  run_ranks(3, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"x", 2}}, {0, 1});
+    for (const DType dtype : {DType::kInt32, DType::kBool}) {
+      EXPECT_THROW(randn({4}, mesh, {Partial()}, {.dtype = dtype}), ArgumentError);
+      EXPECT_THROW(uniform({4}, mesh, {Shard(0)}, {.dtype = dtype}), ArgumentError);
+      const DTensor t = zeros({4}, mesh, {Shard(0)}, {.dtype = dtype});
+      EXPECT_THROW(fill_normal(t, 1.0, 1, "w"), ArgumentError);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace dtensor
