@@ -10,6 +10,7 @@
 #include "dtensor/ops/dispatch.h"
 #include "dtensor/ops/lasting_rules.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/tensor/convert.h"
 
 namespace dtensor {
 namespace {
@@ -291,10 +292,26 @@ DTensor number_gradient(const NumberCall& c, const DTensor& g, const DTensor& x)
   return ops::run1({.rule = rule, .kernel = kernel, .backward = backward, .twice = true}, {g, x});
 }
 
+// The parts of a P(sum) that hold -0.0 would become NaN.
+bool takes_parts(const NumberCall& c, DType dtype) {
+  const bool is_f32 = cpu::computed_in(dtype) == DType::kFloat32;
+  const double number = is_f32 ? internal::convert<float>(c.number) : c.number;
+  return c.linear && !(c.op == BinaryOp::kDiv ? number == 0 : std::isinf(number));
+}
+
+// May the result be a number that x's dtype does not hold?
+void check_range(const NumberCall& c, const DTensor& x) {
+  const bool counts = c.op == BinaryOp::kRemainder ||
+                      (c.op == BinaryOp::kMaximum && c.number > 0) ||
+                      (c.op == BinaryOp::kMinimum && c.number < 0);
+  if (counts && ops::is_beyond(x, c.number)) ops::refuse_beyond(c.name, x, c.number);
+}
+
 DTensor run_number(const NumberCall& c, const DTensor& x, CallSite site) {
   ops::check_number(c.name, x, c.number);
   cpu::check_dtype(c.op, x.dtype());
-  const Rule rule = ops::pointwise_rule(c.name, x, c.linear);
+  check_range(c, x);
+  const Rule rule = ops::pointwise_rule(c.name, x, takes_parts(c, x.dtype()));
   const ops::Kernel kernel = [c](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{run_kernel(c, in[0])};
   };

@@ -1,6 +1,8 @@
 // Elementwise ops of two operands of one dtype, with broadcasting from the right: dims are equal,
 // or one of them is 1 or absent. A number stands for a scalar that is R, rounded to the type
-// computed in; integers take whole numbers only.
+// computed in; integers take whole numbers of 64 bits only. One that the dtype does not hold wraps
+// in add, sub and mul; in maximum, minimum and remainder it is compared as it is, and an
+// ArgumentError where results would be such numbers.
 
 #pragma once
 
@@ -19,7 +21,8 @@ DTensor lerp(const DTensor& a, const DTensor& b, double weight, CallSite site = 
 
 // Linear in each: P * R -> P; P * P has no row. Integers wrap.
 DTensor mul(const DTensor& a, const DTensor& b, CallSite site = CallSite::here());
-DTensor mul(const DTensor& a, double b, CallSite site = CallSite::here());  // "scale" in messages
+// "scale" in messages. Times inf, and divided by 0, P has no row: the parts would not add up.
+DTensor mul(const DTensor& a, double b, CallSite site = CallSite::here());
 // a + factor b c, jointly linear in a and the product.
 DTensor addcmul(const DTensor& a, const DTensor& b, const DTensor& c, double factor = 1.0,
                 CallSite site = CallSite::here());

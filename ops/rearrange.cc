@@ -113,6 +113,7 @@ DTensor pad(const DTensor& a, int dim, const PadOptions& options, CallSite site)
   ops::check_same_dtype("pad", {a});
   const int d = normalize_dim(dim, a.ndim(), "pad");
   ops::check_number("pad", a, options.value);
+  if (ops::is_beyond(a, options.value)) ops::refuse_beyond("pad", a, options.value);
   if (options.before < 0 || options.after < 0) {
     throw ArgumentError("pad: " + std::to_string(options.before) + " before and " +
                         std::to_string(options.after) + " after; use narrow() to take away");

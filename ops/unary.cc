@@ -222,12 +222,14 @@ DTensor clamp(const DTensor& a, const ClampOptions& range, CallSite site) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   const double low = range.min.value_or(-kInf);
   const double high = range.max.value_or(kInf);
-  ops::check_number("clamp", a, low);
-  ops::check_number("clamp", a, high);
+  if (std::isfinite(low) || !a.defined()) ops::check_number("clamp", a, low);
+  if (std::isfinite(high)) ops::check_number("clamp", a, high);
   if (!(low <= high)) {
     throw ArgumentError("clamp: min is " + std::to_string(low) + ", max is " +
                         std::to_string(high));
   }
+  if (low > 0 && ops::is_beyond(a, low)) ops::refuse_beyond("clamp", a, low);
+  if (high < 0 && ops::is_beyond(a, high)) ops::refuse_beyond("clamp", a, high);
   return run(UnaryOp::kClamp, a, {low, high}, site);
 }
 

@@ -36,11 +36,21 @@ DTensor where(const DTensor& condition, const DTensor& a, const DTensor& b, Call
                    {condition, a, b});
 }
 
+namespace {
+
+DTensor number_beside(const DTensor& a, double number) {
+  ops::check_number("where", a, number);
+  if (ops::is_beyond(a, number)) ops::refuse_beyond("where", a, number);
+  return ops::scalar_like("where", a, number);
+}
+
+}  // namespace
+
 DTensor where(const DTensor& condition, const DTensor& a, double b, CallSite site) {
-  return where(condition, a, ops::scalar_like("where", a, b), site);
+  return where(condition, a, number_beside(a, b), site);
 }
 DTensor where(const DTensor& condition, double a, const DTensor& b, CallSite site) {
-  return where(condition, ops::scalar_like("where", b, a), b, site);
+  return where(condition, number_beside(b, a), b, site);
 }
 
 DTensor masked_fill(const DTensor& x, const DTensor& mask, double number, CallSite site) {

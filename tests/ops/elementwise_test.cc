@@ -221,5 +221,65 @@ TEST(Operands, OfTwoDtypesAreRefused) {
   EXPECT_THROW(add(a, DTensor()), ArgumentError);
 }
 
+// As arithmetic of more bits, of which the lowest are kept.
+TEST(Numbers, BeyondTheDtypeWrapInSums) {
+  const DTensor bytes(Tensor::of<uint8_t>({0, 5, 255}, {3}));
+  const DTensor small(Tensor::of<int8_t>({-128, 5, 127}, {3}));
+  const auto u8 = [](const DTensor& t) { return t.local_tensor().to_vector<uint8_t>(); };
+  const auto i8 = [](const DTensor& t) { return t.local_tensor().to_vector<int8_t>(); };
+  EXPECT_EQ(u8(add(bytes, -1.0)), (std::vector<uint8_t>{255, 4, 254}));
+  EXPECT_EQ(u8(sub(bytes, -1.0)), (std::vector<uint8_t>{1, 6, 0}));
+  EXPECT_EQ(u8(sub(-1.0, bytes)), (std::vector<uint8_t>{255, 250, 0}));
+  EXPECT_EQ(u8(mul(bytes, 257.0)), (std::vector<uint8_t>{0, 5, 255}));
+  EXPECT_EQ(i8(add(small, 1000.0)), (std::vector<int8_t>{104, -19, 103}));  // 1000 = 4 * 256 - 24
+  EXPECT_EQ(i8(mul(small, 1000.0)), (std::vector<int8_t>{0, -120, 24}));
+  const DTensor words(Tensor::of<int32_t>({1}, {1}));
+  EXPECT_EQ(add(words, 4294967295.0).local_tensor().to_vector<int32_t>()[0], 0);
+  EXPECT_THROW(add(words, 1e19), ArgumentError);  // of no 64 bits
+  EXPECT_THROW(add(words, HUGE_VAL), ArgumentError);
+}
+
+TEST(Numbers, BeyondTheDtypeAreComparedAsTheyAre) {
+  const DTensor x(Tensor::of<int8_t>({-128, 5, 127}, {3}));
+  const auto i8 = [](const DTensor& t) { return t.local_tensor().to_vector<int8_t>(); };
+  const std::vector<int8_t> same{-128, 5, 127};
+  EXPECT_EQ(i8(minimum(x, 1000.0)), same);
+  EXPECT_EQ(i8(maximum(x, -1000.0)), same);
+  EXPECT_EQ(i8(clamp(x, {.min = -1000.0, .max = 200.0})), same);
+  const DTensor below = lt(x, 1000.0);
+  EXPECT_EQ(below.local_tensor().to(DType::kUInt8).to_vector<uint8_t>(),
+            (std::vector<uint8_t>{1, 1, 1}));
+  EXPECT_EQ(gt(x, -129.0).local_tensor().to(DType::kUInt8).to_vector<uint8_t>(),
+            (std::vector<uint8_t>{1, 1, 1}));
+  // Results would be numbers that i8 does not hold.
+  EXPECT_THROW(maximum(x, 1000.0), ArgumentError);
+  EXPECT_THROW(minimum(x, -1000.0), ArgumentError);
+  EXPECT_THROW(clamp(x, {.min = 200.0}), ArgumentError);
+  EXPECT_THROW(clamp(x, {.max = -129.0}), ArgumentError);
+  EXPECT_THROW(remainder(x, 1000.0), ArgumentError);
+  EXPECT_THROW(masked_fill(x, lt(x, 0.0), 128.0), ArgumentError);
+  EXPECT_EQ(i8(masked_fill(x, lt(x, 0.0), 127.0)), (std::vector<int8_t>{127, 5, 127}));
+}
+
+// Parts that hold -0.0 would become NaN, and finite ones of both signs, inf - inf.
+TEST(Scale, ByInfinityWantsTheSum) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"dp", 2}});
+    const DTensor p = redistribute(distribute(floats({3}, {1}), mesh, {Replicate()}), {Partial()});
+    EXPECT_THROW(mul(p, HUGE_VAL), PlacementError);
+    EXPECT_THROW(mul(p, 1e300), PlacementError);  // infinite in f32
+    EXPECT_THROW(div(p, 0.0), PlacementError);
+    EXPECT_THAT(whole(mul(redistribute(p, {Replicate()}), HUGE_VAL)), ElementsAre(HUGE_VALF));
+    EXPECT_THAT(whole(div(p, HUGE_VAL)), ElementsAre(0));
+    const PolicyScope automatic(RedistributePolicy::kAuto);
+    EXPECT_THAT(whole(div(p, 0.0)), ElementsAre(HUGE_VALF));
+    // A gradient that is P(sum) is summed first.
+    const DTensor w = leaf(floats({3}, {1}), mesh, {Replicate()});
+    const DTensor x = distribute(floats({1, -0.5}, {2}), mesh, {Shard(0)});
+    sum(mul(mul(w, HUGE_VAL), x)).backward();
+    EXPECT_THAT(whole(w.grad()), ElementsAre(HUGE_VALF));
+  });
+}
+
 }  // namespace
 }  // namespace dtensor
