@@ -92,7 +92,8 @@ std::vector<DTensor> both_gradients(const State& s, const DTensor& g, const DTen
         cpu::f16_as_f32(in[0]), cpu::f16_as_f32(in[1]), cpu::f16_as_f32(in[2]), s.eps);
     return ops::Tensors{grads.dx.to(in[1].dtype()), grads.dw.to(in[2].dtype())};
   };
-  return ops::run({.rule = rule, .kernel = kernel}, Grads{g, x, w});
+  return ops::run({.rule = rule, .kernel = kernel, .dtype = x.dtype(), .second_dtype = w.dtype()},
+                  Grads{g, x, w});
 }
 
 // Made of ops. With u = x / sqrt(mean(x^2) + eps) and v = g w:

@@ -55,5 +55,20 @@ TEST(RmsNorm, TakesAnF32WeightBesideBf16) {
   EXPECT_EQ(piece(w.grad()), (std::vector<float>{3, 3}));
 }
 
+// Every rank runs backward, also one that has no part in it.
+TEST(RmsNorm, GivesGradientsOfTwoDtypesOutsideTheMesh) {
+  run_ranks(3, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"tp", 2}}, {2, 0});
+    const DTensor w = leaf(Tensor::full({2}, 1.0), mesh, {Replicate()});
+    const DTensor x = leaf(Tensor::full({3, 2}, 2.0, DType::kBFloat16), mesh, {Shard(0)});
+    sum(cast(rms_norm(x, w, 0.0), DType::kFloat32)).backward();
+    EXPECT_EQ(x.grad().dtype(), DType::kBFloat16);
+    EXPECT_EQ(w.grad().dtype(), DType::kFloat32);
+    EXPECT_EQ(w.grad().has_local(), comm.rank() != 1);
+    if (comm.rank() == 1) return;
+    EXPECT_EQ(piece(w.grad()), (std::vector<float>{3, 3}));
+  });
+}
+
 }  // namespace
 }  // namespace dtensor
