@@ -15,6 +15,15 @@ Tensor internal::describe(const Shape& shape, DType dtype) {
   return t;
 }
 
+Tensor internal::describe(const Parameter& p, const Shape& shape, DType dtype) {
+  const Tensor t = describe(shape, dtype);
+  if (p.memory() == nullptr) return t;
+  const MemoryOf there(p);  // where it is refilled first it is refilled again
+  t.storage()->refill();
+  t.storage()->release();
+  return t;
+}
+
 void materialize(Module& module) {
   for (const Parameter& p : module.parameters()) {
     if (!is_described(p.value())) continue;

@@ -42,6 +42,8 @@ namespace internal {
 
 // A tensor of that shape that has no memory until its storage is refilled.
 Tensor describe(const Shape& shape, DType dtype = DType::kFloat32);
+// The same for a parameter: its storage is refilled where the parameter's memory comes from.
+Tensor describe(const Parameter& p, const Shape& shape, DType dtype);
 
 }  // namespace internal
 }  // namespace dtensor::nn

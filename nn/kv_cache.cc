@@ -62,6 +62,15 @@ void KvCache::append(const DTensor& k, const DTensor& v) {
   length_ += t;
 }
 
+KvCache KvCache::clone() const {
+  KvCache copy;
+  copy.length_ = length_;
+  copy.first_ = first_;
+  if (keys_.defined()) copy.keys_ = keys_.narrow(kTimeDim, 0, length_).clone();
+  if (values_.defined()) copy.values_ = values_.narrow(kTimeDim, 0, length_).clone();
+  return copy;
+}
+
 DTensor KvCache::view(const Tensor& buffer) const {
   if (!first_.defined()) throw ArgumentError("KvCache: nothing was appended yet");
   const Layout layout(first_.spec(), with_time(first_.shape(), length_));

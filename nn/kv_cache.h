@@ -1,6 +1,6 @@
 // KvCache: the keys and values of the positions so far, for generation. Grows by doubling, so that
 // appending one position does not copy those before it. Without gradients. Keys and values stay on
-// the mesh, and cut, as they came.
+// the mesh, and cut, as they came. A cache owns its memory: it is moved, or cloned (beam search).
 
 #pragma once
 
@@ -12,6 +12,15 @@ namespace dtensor::nn {
 
 class KvCache {
  public:
+  KvCache() = default;
+  KvCache(KvCache&&) noexcept = default;
+  KvCache& operator=(KvCache&&) noexcept = default;
+  KvCache(const KvCache&) = delete;
+  KvCache& operator=(const KvCache&) = delete;
+  ~KvCache() = default;
+  // The same positions in memory of its own.
+  [[nodiscard]] KvCache clone() const;
+
   // k and v [b,t,g,d] of the next t positions. ArgumentError where they differ from the earlier
   // ones in shape (but for t), dtype or placement, or where a gradient is wanted.
   void append(const DTensor& k, const DTensor& v);

@@ -11,8 +11,10 @@
 namespace dtensor::nn {
 
 // Parameters of `module` and floating inputs of its forward are cast to `param_dtype`. The result
-// has that dtype: cast logits to f32 before the loss. PlacementError for a module with a
-// parameter of fully_shard; ArgumentError for a dtype that is not floating.
+// has that dtype: cast logits to f32 before the loss. A module inside may have another dtype, also
+// the parameters' own. A region of forward that is computed again (recomputed) uses the same casts,
+// which are kept for it. PlacementError for a module with a parameter of fully_shard;
+// ArgumentError for a dtype that is not floating.
 void mixed_precision(Module& module, DType param_dtype);
 
 // Floating inputs of another dtype, cast.

@@ -105,12 +105,7 @@ void Parameter::place(const Layout& to) const {
   DTensor& value = state_->value;
   if (is_described(value)) {
     const Shape shape = to.local_shape(*value.mesh().coordinate());
-    const Tensor local = internal::describe(shape, value.dtype());
-    if (memory() != nullptr) {  // materialize() takes it again where it was
-      const MemoryOf there(*this);
-      local.storage()->refill();
-      local.storage()->release();
-    }
+    const Tensor local = internal::describe(*this, shape, value.dtype());
     return replace(value, DTensor(local, to, value.mesh()));
   }
   const DTensor moved = redistribute(value, to);

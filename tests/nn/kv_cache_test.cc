@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <type_traits>
 #include <vector>
 
 #include "dtensor/base/error.h"
@@ -46,6 +47,24 @@ TEST(KvCache, KeepsTheCutOfGroupsAlsoWhereARankHasNone) {
     EXPECT_EQ(cache.keys().layout(), Layout(mesh.layout(), Shape{2, 6, 3, 2}, {Shard(2)}));
     EXPECT_EQ(full(cache.keys()).to_vector<float>(), piece(0, 6).to_vector<float>());
   });
+}
+
+// Two beams go on from one prompt.
+TEST(KvCache, AClonedOneGoesOnAlone) {
+  KvCache cache;
+  EXPECT_EQ(cache.clone().length(), 0);
+  cache.append(DTensor(piece(0, 5)), DTensor(piece(500, 5)));
+  KvCache other = cache.clone();
+  cache.append(DTensor(piece(5, 1)), DTensor(piece(505, 1)));
+  for (int i = 0; i < 2; ++i) other.append(DTensor(piece(90, 1)), DTensor(piece(590, 1)));
+  EXPECT_EQ(cache.keys().local_tensor().to_vector<float>(), piece(0, 6).to_vector<float>());
+  EXPECT_EQ(cache.values().local_tensor().to_vector<float>(), piece(500, 6).to_vector<float>());
+  EXPECT_EQ(other.length(), 7);
+  EXPECT_EQ(other.keys().local_tensor().narrow(1, 0, 5).to_vector<float>(),
+            piece(0, 5).to_vector<float>());
+  EXPECT_EQ(other.keys().local_tensor().narrow(1, 6, 1).to_vector<float>(),
+            piece(90, 1).to_vector<float>());
+  static_assert(!std::is_copy_constructible_v<KvCache>);
 }
 
 TEST(KvCache, RefusesWhatDoesNotFit) {

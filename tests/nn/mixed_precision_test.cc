@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "dtensor/base/error.h"
+#include "dtensor/tensor/recompute.h"
 #include "dtensor/tests/support/models.h"
 #include "dtensor/tests/support/run_ranks.h"
 #include "dtensor/tests/support/values.h"
@@ -69,6 +72,83 @@ TEST(MixedPrecision, SumsGradientsOverRanksInFloat32) {
 TEST(MixedPrecision, RefusesWhatIsNotFloating) {
   Mlp net({});
   EXPECT_THROW(mixed_precision(net, DType::kInt32), ArgumentError);
+}
+
+// Two Linears with a region around the second: as without one, forward and backward.
+class Recomputing : public Mlp {
+ public:
+  explicit Recomputing(bool again) : Mlp({}), again_(again) {}
+
+ protected:
+  DTensor forward(const Inputs& in) override {
+    const Region region = [this](std::span<const DTensor> x) {
+      EXPECT_EQ(down.weight.use().dtype(), x[0].dtype());
+      return down(relu(x[0]));
+    };
+    const DTensor h = up(in[0]);
+    return again_ ? recomputed(region, {h}) : region(Inputs{h});
+  }
+
+ private:
+  bool again_;
+};
+
+std::vector<std::vector<float>> gradients_of(Module& net, const std::function<DTensor()>& loss) {
+  loss().backward();
+  std::vector<std::vector<float>> all;
+  for (const Parameter& p : net.parameters()) all.push_back(values(p.value().grad()));
+  return all;
+}
+
+TEST(MixedPrecision, ARegionComputedAgainUsesTheSameCasts) {
+  std::vector<std::vector<std::vector<float>>> results;
+  for (const bool again : {false, true}) {
+    Recomputing net(again);
+    init_normal(net, 1, 1.0);
+    mixed_precision(net, DType::kBFloat16);
+    const DTensor x(testing::random({4, 3}, 1));
+    results.push_back(gradients_of(net, [&] {
+      // The second forward's region runs again while neither is open.
+      return sum(cast(add(net(x), net(mul(x, 2.0))), DType::kFloat32));
+    }));
+    EXPECT_EQ(net.down.weight.use().dtype(), DType::kFloat32);  // after backward
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
+TEST(MixedPrecision, OfAModuleInsideLeavesTheOuterOne) {
+  for (const DType inner : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    std::vector<std::vector<std::vector<float>>> results;
+    for (const bool again : {false, true}) {
+      testing::Stack net({});
+      init_normal(net, 1, 1.0);
+      mixed_precision(net, DType::kBFloat16);
+      mixed_precision(*net.blocks[0], inner);
+      int seen = 0;
+      net.blocks[0]->down.add_pre_hook([&](const Inputs& in) {
+        EXPECT_EQ(net.blocks[0]->down.weight.use().dtype(), inner);
+        EXPECT_EQ(net.head.weight.use().dtype(), DType::kBFloat16);
+        ++seen;
+        return in;
+      });
+      // After the module inside: its parameters are the outer one's again.
+      net.blocks[0]->add_post_hook([](const DTensor& y) { return cast(y, DType::kBFloat16); });
+      net.head.add_pre_hook([&](const Inputs& in) {
+        EXPECT_EQ(net.blocks[0]->down.weight.use().dtype(), DType::kBFloat16);
+        return in;
+      });
+      const DTensor x(testing::random({4, 3}, 1));
+      const auto forward = [&](std::span<const DTensor> in) { return net(in[0]); };
+      DTensor wanted = x.detach();
+      wanted.set_requires_grad(true);
+      results.push_back(gradients_of(net, [&] {
+        return sum(cast(again ? recomputed(forward, {wanted}) : net(wanted), DType::kFloat32));
+      }));
+      EXPECT_EQ(seen, again ? 2 : 1);
+      EXPECT_EQ(net.blocks[0]->down.weight.use().dtype(), DType::kFloat32);
+    }
+    EXPECT_EQ(results[0], results[1]);
+  }
 }
 
 }  // namespace
