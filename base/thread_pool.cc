@@ -47,6 +47,15 @@ struct ThreadPool::State {
   std::vector<std::thread> workers;
   bool busy = false;  // of the calling thread only
 
+  void end() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+    }
+    work.notify_all();
+    for (auto& worker : workers) worker.join();
+  }
+
   void run_part(int part) {
     const int64_t begin = std::min(n, step * part);
     const int64_t end = std::min(n, begin + step);
@@ -80,18 +89,18 @@ ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
   if (threads < 1) {
     throw ArgumentError("ThreadPool: " + std::to_string(threads) + " threads; give 1 or more");
   }
-  for (int i = 1; i < threads; ++i)
-    state_->workers.emplace_back([s = state_.get(), i] { s->loop(i); });
+  for (int i = 1; i < threads; ++i) {
+    try {
+      state_->workers.emplace_back([s = state_.get(), i] { s->loop(i); });
+    } catch (const std::exception& e) {  // no thread, or no memory for its handle
+      state_->end();
+      throw Error("ThreadPool: thread " + std::to_string(i + 1) + " of " + std::to_string(threads) +
+                  " could not be started (" + e.what() + "); give fewer");
+    }
+  }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->stop = true;
-  }
-  state_->work.notify_all();
-  for (auto& worker : state_->workers) worker.join();
-}
+ThreadPool::~ThreadPool() { state_->end(); }
 
 int ThreadPool::threads() const { return static_cast<int>(state_->workers.size()) + 1; }
 

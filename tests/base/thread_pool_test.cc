@@ -1,15 +1,19 @@
 #include "dtensor/base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <mutex>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "dtensor/base/error.h"
+#include "dtensor/tests/support/sanitized.h"
 
 namespace dtensor {
 namespace {
@@ -74,6 +78,24 @@ TEST(ThreadPool, NestedCallsRunInline) {
 }
 
 TEST(ThreadPool, RefusesNoThreads) { EXPECT_THROW(ThreadPool(0), ArgumentError); }
+
+// In a process of its own, that may map no more memory: a thread needs a stack.
+TEST(ThreadPoolDeathTest, ThatCannotStartAllItsThreadsIsAnError) {
+  if (testing::kSanitized) GTEST_SKIP() << "a sanitizer maps memory of its own";
+  const auto with_no_room = [] {
+    const rlimit limit{1 << 28, 1 << 28};
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      const ThreadPool pool(100000);
+    } catch (const Error& e) {
+      std::fputs(e.what(), stderr);
+      ThreadPool small(2);  // the others are gone, with their stacks
+      std::exit(ranges_of(small, 4, 1).size() == 2 ? 0 : 1);
+    }
+    std::exit(1);
+  };
+  EXPECT_EXIT(with_no_room(), ::testing::ExitedWithCode(0), "of 100000 could not be started");
+}
 
 }  // namespace
 }  // namespace dtensor
