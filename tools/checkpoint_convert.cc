@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -54,9 +55,24 @@ Target read_target(const Options& options, const std::string& default_world) {
     return {static_cast<int>(world), Spec(mesh, kMaxDims, {})};
   }
   // Any shape of enough dims: only the spec is taken.
-  const Layout layout = read_layout(options.required("layout"), Shape::filled(kMaxDims, 1));
+  const std::string& text = options.required("layout");
+  std::string plain = text;
+  std::erase(plain, ' ');
+  if (plain.find("S(-") != std::string::npos) {
+    throw UsageError(
+        "--layout " + text +
+        ": tensors have several numbers of dims; count a dim from 0, not from the end");
+  }
+  const Layout layout = read_layout(text, Shape::filled(kMaxDims, 1));
   Target target{0, layout.spec()};
-  for (const int rank : layout.mesh().ranks()) target.world = std::max(target.world, rank + 1);
+  for (const int rank : layout.mesh().ranks()) {
+    if (rank >= kMostRanks) {
+      throw UsageError(fmt::format(
+          "--layout: rank {} is beyond {}: each rank of the new checkpoint has a record", rank,
+          kMostRanks - 1));
+    }
+    target.world = std::max(target.world, rank + 1);
+  }
   if (layout.spec().has_partial()) throw UsageError("--layout: a Partial has no value to save");
   return target;
 }

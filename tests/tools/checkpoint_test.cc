@@ -254,6 +254,11 @@ TEST_F(CheckpointCommand, ReshardCutsAsAnotherMeshWouldHave) {
   EXPECT_EQ(run({"reshard", twenty_.path, dir_ / "x"}).status, 2);
   EXPECT_EQ(run({"reshard", twenty_.path, dir_ / "x", "--world", "0"}).status, 2);
   EXPECT_EQ(run({"reshard", twenty_.path, dir_ / "x", "--layout", "a=2:P(sum)"}).status, 2);
+  for (const char* layout : {"tp=2:S(-1)", "tp=2:S( -1)", "x=2@0,1000000000:S(0)"}) {
+    const Result r = run({"reshard", twenty_.path, dir_ / "x", "--layout", layout});
+    EXPECT_EQ(r.status, 2) << layout;
+    EXPECT_FALSE(std::filesystem::exists(dir_ / "x")) << layout;
+  }
   EXPECT_EQ(
       run({"reshard", twenty_.path, dir_ / "x", "--layout", "a=2:S(0)", "--world", "2"}).status, 2);
   EXPECT_FALSE(std::filesystem::exists(dir_ / "x"));
