@@ -26,6 +26,10 @@ class Fields {
     const auto it = json_.find(name);
     return it == json_.end() || it->is_null() ? otherwise : positive_value(name, *it);
   }
+  bool has(const char* name) const {
+    const auto it = json_.find(name);
+    return it != json_.end() && !it->is_null();
+  }
   double real_or(const char* name, double otherwise) const {
     const auto it = json_.find(name);
     if (it == json_.end() || it->is_null()) return otherwise;
@@ -71,6 +75,30 @@ Json parse(const std::string& path, const std::string& text) {
   }
 }
 
+// Newer files have it in "rope_parameters", older ones beside the sizes.
+double rope_theta(const std::string& path, const Json& json, const Fields& f) {
+  if (!f.has("rope_parameters")) return f.real_or("rope_theta", 10000.0);
+  const Json& inner = json["rope_parameters"];
+  if (!inner.is_object()) f.fail("rope_parameters", "is " + inner.dump() + "; give an object");
+  const std::string inside = path + ": rope_parameters";
+  const Fields rope(inside, inner);
+  rope.only("rope_type", "default");
+  rope.only("type", "default");
+  for (const auto& [name, value] : inner.items()) {
+    if (name != "rope_theta" && name != "rope_type" && name != "type") {
+      rope.only(name.c_str(), nullptr);
+    }
+  }
+  if (!rope.has("rope_theta") && !f.has("rope_theta")) {
+    rope.fail("rope_theta", "is absent; give a positive number");
+  }
+  const double theta = rope.real_or("rope_theta", f.real_or("rope_theta", 0));
+  if (f.real_or("rope_theta", theta) != theta) {
+    f.fail("rope_theta", "differs from that of rope_parameters; give one of them");
+  }
+  return theta;
+}
+
 }  // namespace
 
 LlamaConfig read_config(const std::string& path) {
@@ -88,7 +116,7 @@ LlamaConfig read_config(const std::string& path) {
   c.num_key_value_heads = f.positive_or("num_key_value_heads", c.num_attention_heads);
   c.max_position_embeddings = f.positive_or("max_position_embeddings", 2048);
   c.rms_norm_eps = f.real_or("rms_norm_eps", 1e-6);
-  c.rope_theta = f.real_or("rope_theta", 10000.0);
+  c.rope_theta = rope_theta(path, json, f);
   c.tie_word_embeddings = f.flag("tie_word_embeddings");
   c.attention_bias = f.flag("attention_bias");
   c.mlp_bias = f.flag("mlp_bias");

@@ -127,6 +127,13 @@ void rank_main(const Options& o, const DeviceMesh& mesh) {
   const Generation g = generate(model, config, mesh, o.prompt, o.generate);
   if (mesh.defined() && mesh.rank() != 0) return;
   print(o, g);
+  if (g.at_limit) {
+    std::fputs(fmt::format("generate: stopped after {} ids without --stop-id {}: "
+                           "max_position_embeddings is {}\n",
+                           g.ids.size(), *o.generate.stop_id, config.max_position_embeddings)
+                   .c_str(),
+               stderr);
+  }
   if (std::fflush(stdout) != 0) throw Error("the result could not be written to stdout");
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <numeric>
 #include <span>
 
@@ -31,6 +32,17 @@ void check_prompt(const std::vector<int64_t>& prompt, const LlamaConfig& config)
   }
 }
 
+// NaN is neither larger nor smaller than another: none is the next id.
+void check_numbers(const Tensor& logits, int64_t position) {
+  const auto values = logits.to_vector<float>();
+  const auto nan = std::ranges::find_if(values, [](float x) { return std::isnan(x); });
+  if (nan == values.end()) return;
+  throw Error(
+      fmt::format("generate: the logit of id {} at position {} is NaN; are the model's parameters "
+                  "numbers, and within the range of --dtype?",
+                  nan - values.begin(), position));
+}
+
 }  // namespace
 
 std::vector<std::pair<int64_t, float>> largest(const Tensor& logits, int64_t count) {
@@ -56,24 +68,31 @@ Generation generate(Llama& model, const LlamaConfig& config, const DeviceMesh& m
                     const std::vector<int64_t>& prompt, const GenerateOptions& options) {
   check_prompt(prompt, config);
   // The last id is not fed in.
-  const int64_t positions = static_cast<int64_t>(prompt.size()) + options.max_new - 1;
-  if (!options.stop_id && positions > config.max_position_embeddings) {
-    throw ArgumentError(
-        fmt::format("generate: {} prompt ids and {} new ones need {} positions, but "
-                    "max_position_embeddings is {}; give fewer",
-                    prompt.size(), options.max_new, positions, config.max_position_embeddings));
+  const auto given = static_cast<int64_t>(prompt.size());
+  const int64_t room = config.max_position_embeddings - given + 1;
+  const int64_t wanted = options.stop_id ? std::min<int64_t>(options.max_new, 1) : options.max_new;
+  if (wanted > room || room < 1) {
+    throw ArgumentError(fmt::format(
+        "generate: {} prompt ids and {} new ones need {} positions, but "
+        "max_position_embeddings is {}; give fewer",
+        given, wanted, given + std::max<int64_t>(wanted - 1, 0), config.max_position_embeddings));
   }
+  const int64_t most = std::min(options.max_new, room);
   const NoGrad no_grad;
   model.start_generation();
   Tensor logits = next_logits(model, mesh, prompt);
+  check_numbers(logits, given);
   Generation out;
   out.last_logits_top5 = largest(logits, 5);
   const auto began = std::chrono::steady_clock::now();
-  while (static_cast<int64_t>(out.ids.size()) < options.max_new) {
+  while (static_cast<int64_t>(out.ids.size()) < most) {
     out.ids.push_back(largest(logits, 1).front().first);
     if (options.stop_id && out.ids.back() == *options.stop_id) break;
-    if (static_cast<int64_t>(out.ids.size()) == options.max_new) break;
+    const auto made = static_cast<int64_t>(out.ids.size());
+    out.at_limit = made == most && most < options.max_new;
+    if (made == most) break;
     logits = next_logits(model, mesh, std::span(&out.ids.back(), 1));
+    check_numbers(logits, given + made);
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   const auto timed = static_cast<double>(out.ids.size()) - 1;  // the first came with the prompt

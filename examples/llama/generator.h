@@ -18,6 +18,8 @@ struct Generation {
   // Of the last prompt position: the five largest logits with their ids, largest first.
   std::vector<std::pair<int64_t, float>> last_logits_top5;
   double tokens_per_s = 0;  // of the new ones, the prompt's time not counted
+  // Ended before max_new and without the stop id: the model has no further position.
+  bool at_limit = false;
 };
 
 struct GenerateOptions {
@@ -26,7 +28,8 @@ struct GenerateOptions {
 };
 
 // Called on every rank of the mesh with the same prompt; the same answer on every rank.
-// ArgumentError for an empty prompt, or an id outside the vocabulary.
+// ArgumentError for an empty prompt, an id outside the vocabulary, or more positions than the model
+// has: with a stop id only where the prompt alone has more. Error where logits are NaN.
 Generation generate(Llama& model, const LlamaConfig& config, const DeviceMesh& mesh,
                     const std::vector<int64_t>& prompt, const GenerateOptions& options);
 

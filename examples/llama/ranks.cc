@@ -26,8 +26,8 @@ int guarded(const RanksOptions& options, comm::Comm* world,
             const std::function<void(const DeviceMesh&)>& rank_main) {
   Context& context = Context::current();
   context.slot<DefaultDeadline>().duration = options.timeout;
-  context.slot<CurrentThreadPool>().pool = std::make_shared<ThreadPool>(options.threads);
   try {
+    context.slot<CurrentThreadPool>().pool = std::make_shared<ThreadPool>(options.threads);
     rank_main(world == nullptr ? DeviceMesh() : DeviceMesh(*world, *options.mesh));
     if (world != nullptr) world->shutdown();
     return 0;

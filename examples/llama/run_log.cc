@@ -32,12 +32,22 @@ std::string size(double bytes) {
   return fmt::format("{:.1f} {}", bytes, kUnits[unit]);
 }
 
+// As a run leaves it that was killed while it wrote.
+bool ends_within_a_line(const std::string& path) {
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  if (!in || in.tellg() <= 0) return false;
+  in.seekg(-1, std::ios::end);
+  return in.get() != '\n';
+}
+
 }  // namespace
 
-RunLog::RunLog(const std::string& path, int64_t first_step, int64_t steps)
-    : path_(path), first_step_(first_step), steps_(steps), terminal_(isatty(STDOUT_FILENO) == 1) {
+RunLog::RunLog(const std::string& path, const RunSteps& steps)
+    : path_(path), steps_(steps), terminal_(isatty(STDOUT_FILENO) == 1) {
   if (path.empty()) return;
-  file_.open(path, std::ios::trunc);
+  const bool cut = steps.resumed && ends_within_a_line(path);
+  file_.open(path, steps.resumed ? std::ios::app : std::ios::trunc);
+  if (cut) file_ << '\n';
   if (!file_)
     throw ArgumentError("--log " + path +
                         ": cannot be written; give a path in a folder that exists");
@@ -53,9 +63,9 @@ void RunLog::start(const std::vector<int64_t>& pids, const std::string& mesh,
                    const std::string& comm, int64_t parameters) {
   write(fmt::format(R"({{"event":"start","pids":[{}],"mesh":{},"comm":{},"params":{},"step":{}}})",
                     fmt::join(pids, ","), nlohmann::json(mesh).dump(), nlohmann::json(comm).dump(),
-                    parameters, first_step_));
+                    parameters, steps_.first));
   fmt::print("{:.2f}M parameters on {}, steps {} to {}\n", static_cast<double>(parameters) / 1e6,
-             mesh.empty() ? "one process" : mesh + " over " + comm, first_step_, steps_);
+             mesh.empty() ? "one process" : mesh + " over " + comm, steps_.first, steps_.end);
   std::fflush(stdout);
 }
 
@@ -66,12 +76,12 @@ void RunLog::step(const StepRecord& r) {
       r.peak_rss_bytes));
   const double elapsed =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
-  const auto done = static_cast<double>(r.step + 1 - first_step_);
-  const double left = elapsed / done * static_cast<double>(steps_ - r.step - 1);
+  const auto done = static_cast<double>(r.step + 1 - steps_.first);
+  const double left = elapsed / done * static_cast<double>(steps_.end - r.step - 1);
   fmt::print("{}step {:>5}/{}  loss {:.4f}  {:>8.0f} tokens/s  {} left  {} sent{}",
-             terminal_ ? "\r" : "", r.step + 1, steps_, r.loss, r.tokens_per_s, duration(left),
+             terminal_ ? "\r" : "", r.step + 1, steps_.end, r.loss, r.tokens_per_s, duration(left),
              size(static_cast<double>(r.bytes_sent)),
-             terminal_ && r.step + 1 < steps_ ? "    " : "\n");
+             terminal_ && r.step + 1 < steps_.end ? "    " : "\n");
   std::fflush(stdout);
 }
 

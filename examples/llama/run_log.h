@@ -19,10 +19,17 @@ struct StepRecord {
   int64_t peak_rss_bytes = 0;  // of the rank with the largest
 };
 
+struct RunSteps {
+  int64_t first = 0;
+  int64_t end = 0;
+  bool resumed = false;
+};
+
 class RunLog {
  public:
-  // `path` empty: no file. ArgumentError where it cannot be written.
-  RunLog(const std::string& path, int64_t first_step, int64_t steps);
+  // `path` empty: no file. A resumed run adds to the file, any other begins it. ArgumentError where
+  // it cannot be written.
+  RunLog(const std::string& path, const RunSteps& steps);
   void start(const std::vector<int64_t>& pids, const std::string& mesh, const std::string& comm,
              int64_t parameters);
   void step(const StepRecord& record);
@@ -32,8 +39,7 @@ class RunLog {
 
   std::string path_;
   std::ofstream file_;
-  int64_t first_step_;
-  int64_t steps_;
+  RunSteps steps_;
   bool terminal_;
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };

@@ -119,7 +119,8 @@ class Run {
   void go() {
     const auto pids = gather_(getpid());
     if (leads_) {
-      log_ = std::make_unique<RunLog>(o_.log, first_, o_.steps);
+      log_ = std::make_unique<RunLog>(
+          o_.log, RunSteps{.first = first_, .end = o_.steps, .resumed = !o_.resume.empty()});
       log_->start(pids, mesh_.defined() ? to_string(mesh_.layout()) : "",
                   mesh_.defined() ? o_.ranks.comm : "none", count_parameters());
     }

@@ -30,6 +30,18 @@ TEST(Config, TakesSizesAndDefaults) {
   EXPECT_FALSE(c.tie_word_embeddings);
 }
 
+TEST(Config, TakesTheThetaOfEitherForm) {
+  const auto theta = [](const std::string& fields) {
+    return read_config(file_with("{" + std::string(kSmall) + fields + "}")).rope_theta;
+  };
+  EXPECT_EQ(theta(""), 10000);
+  EXPECT_EQ(theta(R"(,"rope_theta":5e5)"), 5e5);
+  EXPECT_EQ(theta(R"(,"rope_parameters":{"rope_theta":5e5,"rope_type":"default"})"), 5e5);
+  EXPECT_EQ(theta(R"(,"rope_parameters":{"rope_theta":7},"rope_theta":7)"), 7);
+  EXPECT_EQ(theta(R"(,"rope_parameters":{"rope_type":"default"},"rope_theta":7)"), 7);
+  EXPECT_EQ(theta(R"(,"rope_parameters":null)"), 10000);
+}
+
 TEST(Config, NamesFileAndFieldOfWhatItCannotTake) {
   const std::pair<const char*, const char*> bad[] = {
       {R"("vocab_size":0)", "vocab_size"},
@@ -37,6 +49,12 @@ TEST(Config, NamesFileAndFieldOfWhatItCannotTake) {
       {R"("vocab_size":99999999999)", "vocab_size"},
       {R"("hidden_act":"gelu")", "hidden_act"},
       {R"("rope_scaling":{"type":"linear"})", "rope_scaling"},
+      {R"("rope_parameters":{"rope_theta":5e5,"rope_type":"llama3","factor":8})", "rope_type"},
+      {R"("rope_parameters":{"rope_theta":5e5,"factor":8})", "factor"},
+      {R"("rope_parameters":{"rope_theta":"5e5","rope_type":"default"})", "rope_theta"},
+      {R"("rope_parameters":{"rope_theta":5e5},"rope_theta":1e4)", "rope_theta"},
+      {R"("rope_parameters":{"rope_type":"default"})", "rope_theta"},
+      {R"("rope_parameters":5e5)", "rope_parameters"},
       {R"("num_key_value_heads":2)", "num_key_value_heads"},
       {R"("num_attention_heads":5)", "num_attention_heads"},
       {R"("head_dim":3)", "head_dim"},

@@ -7,12 +7,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "dtensor/tests/examples/golden.h"
+#include "dtensor/tests/support/sanitized.h"
 
 namespace dtensor::testing {
 namespace {
@@ -107,6 +112,62 @@ TEST(Generate, StopsAtTheStopId) {
       generate(golden, prompt, 8, {"--stop-id", std::to_string(ids[0])})["ids"].get<Ids>();
   EXPECT_EQ(stopped, Ids{ids[0]});
   EXPECT_TRUE(generate(golden, prompt, 0, {})["ids"].empty());
+}
+
+// An id that never comes: what was made up to the last position is printed.
+TEST(Generate, StopsAtTheLastPositionWhereTheStopIdDoesNotCome) {
+  const Golden golden = read_golden("tiny");
+  std::ifstream config(golden.dir + "/config.json");
+  const auto most = Json::parse(config)["max_position_embeddings"].get<int64_t>();
+  Ids prompt = first_row(golden);
+  while (static_cast<int64_t>(prompt.size()) < most - 2) prompt.push_back(prompt.back());
+  prompt.resize(static_cast<size_t>(most - 2));
+  const auto plain = generate(golden, prompt, 3, {})["ids"].get<Ids>();
+  int64_t never = 0;
+  while (std::ranges::count(plain, never) > 0) ++never;
+  const std::string stop = std::to_string(never);
+  EXPECT_EQ(generate(golden, prompt, 100000, {"--stop-id", stop})["ids"].get<Ids>(), plain);
+  EXPECT_EQ(generate(golden, prompt, 2, {"--stop-id", stop})["ids"].get<Ids>(),
+            Ids(plain.begin(), plain.begin() + 2));
+  const std::vector<std::string> argv = {"examples/llama/generate",
+                                         "--model",
+                                         golden.dir,
+                                         "--prompt-ids",
+                                         fmt::format("{}", fmt::join(prompt, ",")),
+                                         "--max-new",
+                                         "4"};
+  const ProcessResult without = run_process(argv);
+  EXPECT_NE(without.status, 0);
+  EXPECT_NE(without.err.find("max_position_embeddings"), std::string::npos) << without.err;
+}
+
+TEST(Generate, NamesThePositionOfLogitsThatAreNaN) {
+  const Golden golden = read_golden("tiny");
+  const std::string dir = std::string(std::getenv("TEST_TMPDIR")) + "/nan";
+  std::filesystem::create_directory(dir);
+  std::filesystem::copy_file(golden.dir + "/config.json", dir + "/config.json");
+  std::ifstream in(golden.dir + "/model.safetensors", std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), 8);
+  std::fill(bytes.begin() + 8 + static_cast<int64_t>(header), bytes.end(), '\xff');  // all NaN
+  std::ofstream(dir + "/model.safetensors", std::ios::binary) << bytes;
+  const ProcessResult run = run_process(
+      {"examples/llama/generate", "--model", dir, "--prompt-ids", "1,2,3", "--max-new", "2"});
+  EXPECT_EQ(run.status, 1);
+  EXPECT_NE(run.err.find("position 3 is NaN"), std::string::npos) << run.err;
+}
+
+// More threads than the machine gives, which a bound on memory stands for: an error of every rank.
+TEST(Generate, TellsThatThereAreNotSoManyThreads) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer maps memory of its own";
+  const Golden golden = read_golden("tiny");
+  const std::string command =
+      "ulimit -v 1000000; exec examples/llama/generate --model " + golden.dir +
+      " --prompt-ids 1,2 --max-new 1 --mesh tp=2 --comm local --threads 100000";
+  const ProcessResult run = run_process({"/bin/sh", "-c", command});
+  EXPECT_EQ(run.status, 1);
+  EXPECT_NE(run.err.find("of 100000 could not be started"), std::string::npos) << run.err;
 }
 
 TEST(Generate, RefusesAnEmptyPromptAndAnIdOutsideTheVocabulary) {

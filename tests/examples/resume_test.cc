@@ -5,6 +5,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
+#include <vector>
 
 #include "dtensor/checkpoint/safetensors.h"
 #include "dtensor/tests/examples/golden.h"
@@ -57,6 +61,30 @@ TEST_F(Resume, OnThreeTensorParallelRanks) { goes_on("tp3", {"--mesh", "tp=3"});
 TEST_F(Resume, OnOneProcessWithoutAMesh) { goes_on("one", {}); }
 TEST_F(Resume, OnThreadsWithReplicas) {
   goes_on("threads", {"--mesh", "dp=3", "--dp-mode", "ddp", "--comm", "local"});
+}
+
+// Also where the run before was killed in the middle of a line.
+TEST_F(Resume, AddsToTheLogOfTheRunBefore) {
+  const std::string path = scratch("both.jsonl");
+  std::filesystem::copy_file(scratch("whole.jsonl"), path);
+  const auto before = std::filesystem::file_size(path);
+  std::filesystem::resize_file(path, before - 1);  // its last newline
+  const ProcessResult run =
+      run_train(*golden_, {"--steps", "11", "--resume", scratch("run"), "--log", path});
+  ASSERT_EQ(run.status, 0) << run.out << run.err;
+  std::vector<int64_t> steps;
+  std::ifstream in(path);
+  int starts = 0;
+  for (std::string line; std::getline(in, line);) {
+    const auto json = nlohmann::json::parse(line);
+    starts += json.contains("event") ? 1 : 0;
+    if (!json.contains("event")) steps.push_back(json["step"].get<int64_t>());
+  }
+  std::vector<int64_t> want(20);
+  std::iota(want.begin(), want.end(), 0);
+  want.push_back(10);
+  EXPECT_EQ(steps, want);
+  EXPECT_EQ(starts, 2);
 }
 
 TEST_F(Resume, FromAnEmptyDirectoryIsAnErrorThatNamesIt) {
