@@ -21,7 +21,7 @@ constexpr std::string_view kRefused[] = {"all", "cma", "knem", "xpmem", "shm", "
 
 std::string transports_of(const Endpoint& e) {
   const auto it = e.options.find("tls");
-  if (it == e.options.end()) return "posix,self,tcp";
+  if (it == e.options.end()) return "self,tcp";
   std::string_view rest = it->second;
   while (true) {
     const size_t comma = std::min(rest.find(','), rest.size());
@@ -30,7 +30,7 @@ std::string transports_of(const Endpoint& e) {
         std::ranges::find(kRefused, name) != std::end(kRefused)) {
       throw ArgumentError(fmt::format(
           "ucx: tls={} is refused: \"{}\" is or may be a transport that ends a process whose peer "
-          "dies; name single ones, as in tls=posix,self,tcp or tls=tcp",
+          "dies; name single ones, as in tls=self,tcp",
           it->second, name));
     }
     if (comma == rest.size()) return it->second;

@@ -1,11 +1,11 @@
-// The backend `ucx`: ranks that are processes (or threads), over UCX: through shared memory on one
-// machine, by TCP between machines.
+// The backend `ucx`: ranks that are processes (or threads), over UCX: by TCP, or by what `tls`
+// names.
 //
 //   ucx://host:port?rank=0&size=4       the store is served by rank 0 at host:port
-//   ucx://?rank=0&size=4&store=file:/tmp/run7&tls=tcp
+//   ucx://?rank=0&size=4&store=file:/tmp/run7&tls=posix,self,tcp
 //
 // Options: those of gloo (dtensor/comm/gloo/gloo.h), and tls: the transports that UCX may use, in
-// its own words, `posix,self,tcp`; equal on all ranks.
+// its own words, else `self,tcp`; equal on all ranks.
 
 #pragma once
 

@@ -1,5 +1,4 @@
-// The Transport over UCX: tagged messages, through shared memory between processes of one machine
-// and by TCP between machines, whichever UCX finds.
+// The Transport over UCX: tagged messages, by TCP or whatever of UCX's transports is named.
 
 #pragma once
 
@@ -17,7 +16,7 @@ namespace dtensor::comm::ucx {
 struct UcxTransportOptions {
   int rank = 0;
   int size = 1;
-  std::string transports = "posix,self,tcp";  // as UCX names them
+  std::string transports = "self,tcp";        // as UCX names them
   std::string address = "127.0.0.1";          // one of this machine, numeric: TCP goes by it
   std::string token = {};                     // equal on all ranks; a stranger does not know it
   std::string key_prefix = {};                // of the keys in the store

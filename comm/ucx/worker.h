@@ -22,8 +22,8 @@ namespace dtensor::comm::ucx {
 
 struct WorkerOptions {
   int size = 1;
-  std::string transports = "posix,self,tcp";  // as UCX names them
-  std::string device = {};                    // the network interface; empty: all
+  std::string transports = "self,tcp";  // as UCX names them
+  std::string device = {};              // the network interface; empty: all
 };
 
 // Thread-safe. Throws Error where UCX cannot do what it should.

@@ -16,7 +16,7 @@ TEST_P(UcxProcesses, KeepTheContractOfAComm) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, UcxProcesses,
-                         ::testing::Values("ucx://?shm=off", "ucx://?tls=tcp&shm=off"));
+                         ::testing::Values("ucx://?tls=posix,self,tcp&shm=off", "ucx://?shm=off"));
 
 }  // namespace
 }  // namespace dtensor::testing
