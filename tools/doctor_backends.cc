@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -39,8 +40,14 @@ constexpr Known kBackends[] = {
 };
 constexpr std::chrono::seconds kPatience{20};
 
-// Throws where the world does not compute.
+// Throws where the world does not compute. One that takes no memory of the CPU connects its devices
+// and moves nothing.
 void compute(comm::Comm& world) {
+  if (world.capabilities().support(comm::OpKind::kAllReduce, DType::kInt64, comm::ReduceOp::kSum,
+                                   DeviceType::kCpu) == comm::Support::kNone) {
+    world.barrier().wait();
+    return world.shutdown();
+  }
   int64_t value = world.rank() + 1;
   const comm::Buffer buffer{&value, 1, DType::kInt64};
   world.all_reduce(buffer, buffer, comm::ReduceOp::kSum).wait();
@@ -76,13 +83,13 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-void check_processes(Check& check, const std::string& program) {
+void check_processes(Check& check, const std::string& program, int ranks) {
   std::string directory = (fs::temp_directory_path() / "dtensor-doctor.XXXXXX").string();
   if (mkdtemp(directory.data()) == nullptr) throw Error("cannot make " + directory);
   comm::LaunchOptions o;
   o.argv = {"sh", "-c", "exec \"$0\" doctor --probe >\"$1/$DTENSOR_RANK\" 2>&1", program,
             directory};
-  o.size = 2;
+  o.size = ranks;
   o.comm = check.name;
   o.timeout = kPatience;
   const int status = comm::launch_local(o);
@@ -91,7 +98,7 @@ void check_processes(Check& check, const std::string& program) {
   if (!check.works && check.why.empty()) check.why = first_line(fs::path(directory) / "1");
   if (!check.works && check.why.empty()) {
     check.why = status == 124
-                    ? fmt::format("two processes did not finish in {} s", kPatience.count())
+                    ? fmt::format("the processes did not finish in {} s", kPatience.count())
                     : fmt::format("a process ended with status {}", status);
   }
   if (!check.works) {
@@ -105,7 +112,7 @@ void check_processes(Check& check, const std::string& program) {
 
 std::vector<Check> check_backends(const std::string& program) {
   comm::register_all();
-  const bool has_gpu = fs::exists("/dev/nvidiactl");
+  const int gpus = count_gpus();
   std::vector<Check> out;
   for (const Known& known : kBackends) {
     Check& check = out.emplace_back();
@@ -118,13 +125,14 @@ std::vector<Check> check_backends(const std::string& program) {
       check.fix = known.get;
       continue;
     }
-    if (known.gpu && !has_gpu) {
-      check.why = "it needs a GPU, and this machine has none: no /dev/nvidiactl";
+    if (known.gpu && gpus == 0) {
+      check.why = "it needs a GPU, and this process sees none";
       check.fix = "run on a machine with an NVIDIA GPU and its driver";
       continue;
     }
     check.wanted = true;
-    known.scheme == "local" ? check_threads(check) : check_processes(check, program);
+    const int ranks = known.gpu ? std::min(gpus, 2) : 2;
+    known.scheme == "local" ? check_threads(check) : check_processes(check, program, ranks);
     // What stands for a backend whose library was missing when this was built says so itself.
     if (!check.works && check.why.find("is not in this build") != std::string::npos) {
       check.wanted = false;
@@ -140,7 +148,8 @@ int probe_backend() {
     const auto world = comm::from_environment();
     compute(*world);
     const comm::Capabilities& c = world->capabilities();
-    std::printf("two ranks as processes, %s %s\n", c.backend.c_str(), c.version.c_str());
+    std::printf("%s as processes, %s %s\n", world->size() == 1 ? "one rank" : "two ranks",
+                c.backend.c_str(), c.version.c_str());
     return 0;
   } catch (const std::exception& e) {
     std::printf("%s\n", e.what());

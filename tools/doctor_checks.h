@@ -17,10 +17,14 @@ struct Check {
 };
 
 // Two ranks form a world over each backend of this build and compute: threads over `local`, else
-// processes that run `program` with the arguments "doctor --probe".
+// processes that run `program` with the arguments "doctor --probe"; one where there is one GPU, and
+// a backend that needs a GPU each. What is absent, a library or a GPU, is no finding.
 std::vector<Check> check_backends(const std::string& program);
 // What such a process does: 0, or 1 with the reason on stdout.
 int probe_backend();
+
+// NVIDIA GPUs that this process can see, by their files in `devices`; a driver alone is none.
+int count_gpus(const std::string& devices = "/dev");
 
 std::vector<Check> check_devices();
 std::vector<Check> check_memory();

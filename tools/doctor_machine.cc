@@ -7,10 +7,13 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <set>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -62,15 +65,38 @@ Check check_address(const std::string& interface) {
 
 }  // namespace
 
+int count_gpus(const std::string& devices) {
+  if (const char* visible = getenv("CUDA_VISIBLE_DEVICES"); visible != nullptr) {
+    if (std::string_view(visible).empty() || visible[0] == '-') return 0;
+  }
+  constexpr std::string_view kBegin = "nvidia";
+  int count = 0;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(devices, ignored)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with(kBegin) && name.size() > kBegin.size() &&
+        name.find_first_not_of("0123456789", kBegin.size()) == std::string::npos) {
+      ++count;
+    }
+  }
+  return count;
+}
+
 std::vector<Check> check_devices() {
   const double memory =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   Check cpu{.kind = "device", .name = "cpu", .works = true, .wanted = true};
   cpu.why = fmt::format("{} cores, {:.1f} GiB", std::thread::hardware_concurrency(), memory / kGiB);
   Check cuda{.kind = "device", .name = "cuda"};
-  cuda.works = std::filesystem::exists("/dev/nvidiactl");
-  cuda.why = cuda.works ? "a driver is loaded" : "no NVIDIA driver: /dev/nvidiactl is not there";
-  if (!cuda.works) cuda.fix = "on a machine with an NVIDIA GPU: apt-get install nvidia-driver";
+  const bool driver = std::filesystem::exists("/dev/nvidiactl");
+  const int gpus = count_gpus();
+  cuda.works = driver && gpus > 0;
+  cuda.why = cuda.works ? fmt::format("a driver is loaded; GPUs: {}", gpus)
+             : driver   ? "a driver is loaded, and this process sees no GPU"
+                        : "no NVIDIA driver: /dev/nvidiactl is not there";
+  if (!cuda.works)
+    cuda.fix = driver ? "give the container a GPU; see CUDA_VISIBLE_DEVICES"
+                      : "on a machine with an NVIDIA GPU: apt-get install nvidia-driver";
   return {cpu, cuda};
 }
 

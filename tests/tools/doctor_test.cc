@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "dtensor/comm/socket.h"
 #include "dtensor/tests/support/subprocess.h"
+#include "dtensor/tools/doctor_checks.h"
 
 namespace dtensor::testing {
 namespace {
@@ -49,6 +52,20 @@ TEST(Doctor, SaysWhatWorksAndWhatDoesNotWithTheFix) {
   EXPECT_EQ(find(rows, "memory", "shared")["works"], true);
   EXPECT_EQ(find(rows, "address", "127.0.0.1 (lo)")["works"], true) << r.out;
   EXPECT_EQ(r.status, 0) << r.out;
+}
+
+// A driver's own files are there also where a process sees no GPU.
+TEST(Doctor, CountsGpusAndNotDrivers) {
+  const std::string dev = std::string(::testing::TempDir()) + "/dev";
+  std::filesystem::remove_all(dev);
+  EXPECT_EQ(tools::count_gpus(dev), 0);
+  std::filesystem::create_directories(dev);
+  for (const char* name : {"nvidiactl", "nvidia-uvm", "nvidia", "nvme0", "nvidia-caps"}) {
+    std::ofstream(dev + "/" + name) << "";
+  }
+  EXPECT_EQ(tools::count_gpus(dev), 0);
+  for (const char* name : {"nvidia0", "nvidia12"}) std::ofstream(dev + "/" + name) << "";
+  EXPECT_EQ(tools::count_gpus(dev), 2);
 }
 
 TEST(Doctor, PeersAreReachedOrNot) {
