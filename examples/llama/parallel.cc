@@ -44,7 +44,10 @@ void parallelize(Llama& model, const DeviceMesh& mesh, const ParallelOptions& op
   if (mesh.defined()) nn::replicate(model, mesh);
   if (has_dim(mesh, "tp")) tp::parallelize_module(model, mesh["tp"], tensor_parallel_plan());
   if (has_dim(mesh, "dp") && options.data_parallel == DataParallel::kFullyShard) {
-    const fsdp::Options shard{.param_dtype = options.param_dtype, .reduce_dtype = DType::kFloat32};
+    const fsdp::Options shard{
+        .param_dtype = options.param_dtype,
+        .reduce_dtype = DType::kFloat32,
+        .overlap = options.overlaps ? fsdp::Overlap::kYes : fsdp::Overlap::kNone};
     for (auto& layer : model.layers()) fsdp::fully_shard(*layer, mesh["dp"], shard);
     fsdp::fully_shard(model, mesh["dp"], shard);
   } else if (options.param_dtype) {

@@ -16,6 +16,7 @@ enum class DataParallel { kFullyShard, kReplicate };
 struct ParallelOptions {
   DataParallel data_parallel = DataParallel::kFullyShard;
   std::optional<DType> param_dtype = {};  // computed in; the parameters stay float32
+  bool overlaps = true;                   // false, for measuring: all communication is waited for
 };
 
 // ArgumentError for a dim that is named otherwise than dp or tp.

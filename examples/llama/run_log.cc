@@ -71,9 +71,9 @@ void RunLog::start(const std::vector<int64_t>& pids, const std::string& mesh,
 
 void RunLog::step(const StepRecord& r) {
   write(fmt::format(
-      R"({{"step":{},"loss":{},"grad_norm":{},"tokens_per_s":{},"bytes_sent":{},"peak_rss_bytes":{}}})",
+      R"({{"step":{},"loss":{},"grad_norm":{},"tokens_per_s":{},"bytes_sent":{},"peak_rss_bytes":{},"waited_s":{}}})",
       r.step, number(r.loss), number(r.grad_norm), number(r.tokens_per_s), r.bytes_sent,
-      r.peak_rss_bytes));
+      r.peak_rss_bytes, number(r.waited_s)));
   const double elapsed =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   const auto done = static_cast<double>(r.step + 1 - steps_.first);

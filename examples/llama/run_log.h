@@ -17,6 +17,7 @@ struct StepRecord {
   double tokens_per_s = 0;     // of all ranks
   int64_t bytes_sent = 0;      // on the wire, by all ranks, in this step
   int64_t peak_rss_bytes = 0;  // of the rank with the largest
+  double waited_s = 0;         // by rank 0, for gathers and reductions of fully_shard
 };
 
 struct RunSteps {

@@ -19,6 +19,7 @@ struct Raw {
   std::string dp_mode = "fsdp";
   std::string param_dtype = "f32";
   std::string betas = "0.9,0.95";
+  std::string overlap = "yes";
 };
 
 po::options_description describe(TrainOptions& o, Raw& raw, RanksFlags& ranks) {
@@ -40,6 +41,7 @@ po::options_description describe(TrainOptions& o, Raw& raw, RanksFlags& ranks) {
   ranks.describe(d);
   add("dp-mode", po::value(&raw.dp_mode), "fsdp or ddp");
   add("param-dtype", po::value(&raw.param_dtype), "f32 or bf16: computed in");
+  add("overlap", po::value(&raw.overlap), "yes or none: for measuring what it is worth");
   add("save", po::value(&o.save), "DIR of checkpoints");
   add("save-every", po::value(&o.save_every), "N steps, and after the last");
   add("resume", po::value(&o.resume), "DIR: goes on from its newest complete step");
@@ -73,6 +75,9 @@ void apply(const Raw& raw, TrainOptions& o) {
   need(raw.param_dtype == "f32" || raw.param_dtype == "bf16", "param-dtype",
        "give f32 or bf16, not " + raw.param_dtype);
   if (raw.param_dtype == "bf16") o.parallel.param_dtype = DType::kBFloat16;
+  need(raw.overlap == "yes" || raw.overlap == "none", "overlap",
+       "give yes or none, not " + raw.overlap);
+  o.parallel.overlaps = raw.overlap == "yes";
   std::istringstream betas(raw.betas);
   char comma = 0;
   need(betas >> o.beta1 >> comma >> o.beta2 && comma == ',' && betas.eof() && o.beta1 >= 0 &&

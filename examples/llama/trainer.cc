@@ -18,6 +18,7 @@
 #include "dtensor/checkpoint/tensor_file.h"
 #include "dtensor/examples/llama/run_log.h"
 #include "dtensor/examples/llama/text.h"
+#include "dtensor/fsdp/fully_shard.h"
 #include "dtensor/optim/adamw.h"
 #include "dtensor/optim/clip_grad_norm.h"
 
@@ -166,6 +167,7 @@ class Run {
   void run_step(int64_t step) {
     const auto began = Clock::now();
     const int64_t sent_before = sent();
+    const auto waited_before = fsdp::stats().waited;
     const Batch batch = text_.batch(step, o_.batch, o_.seq);
     const DTensor tokens = place_batch(batch.tokens, mesh_);
     const DTensor targets = place_batch(batch.targets, mesh_);
@@ -187,6 +189,7 @@ class Run {
     const auto peaks = gather_(peak_rss_bytes());
     record.bytes_sent = std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
     record.peak_rss_bytes = *std::ranges::max_element(peaks);
+    record.waited_s = std::chrono::duration<double>(fsdp::stats().waited - waited_before).count();
     if (leads_) log_->step(record);
   }
 
