@@ -254,8 +254,8 @@ void HostComm::finish() {
     // A rank that failed may have written over what was read. The fence of run() is the other half.
     std::atomic_thread_fence(std::memory_order_acquire);
     for (int r = 0; r < size_; ++r) {
-      const Slot& slot = *peers_[static_cast<size_t>(r)].slot;
-      if (r == rank_ || !slot.failed.load(std::memory_order_relaxed)) continue;
+      if (r == rank_) continue;  // no peer of itself: it has no slot
+      if (!peers_[static_cast<size_t>(r)].slot->failed.load(std::memory_order_relaxed)) continue;
       throw TransportError(TransportError::Kind::kInterrupted, members_[static_cast<size_t>(r)],
                            "it failed while its memory was read");
     }
