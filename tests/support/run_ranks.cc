@@ -34,10 +34,15 @@ void run_rank(std::unique_ptr<comm::Comm>& comm, const RankFunction& f, Progress
   } catch (...) {
     failure = std::current_exception();
   }
-  if (failure) comm->abort("rank " + std::to_string(comm->rank()) + " threw: " + what);
+  if (failure) {
+    {  // before the abort: what it makes others throw comes later
+      const std::lock_guard lock(progress.mutex);
+      if (!progress.first_failure) progress.first_failure = failure;
+    }
+    comm->abort("rank " + std::to_string(comm->rank()) + " threw: " + what);
+  }
   std::unique_ptr<comm::Comm> gone;  // after the mutex is free: its destructor may wait
   const std::lock_guard lock(progress.mutex);
-  if (failure && !progress.first_failure) progress.first_failure = failure;
   gone = std::move(comm);
 }
 
