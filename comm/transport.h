@@ -55,6 +55,8 @@ class Transport {
   // The largest message, equal on all ranks and at least kLeastMessageBytes. Longer ones are split
   // by the algorithms.
   virtual int64_t max_message_bytes() const = 0;
+  // Start a transfer. They throw TransportError (kPeer) where the connection is known to have
+  // failed; a failure found later is thrown by the transfer's wait.
   virtual std::unique_ptr<Transfer> send(int dst, uint64_t tag, const void* data,
                                          int64_t bytes) = 0;
   virtual std::unique_ptr<Transfer> receive(int src, uint64_t tag, void* data, int64_t bytes) = 0;

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -36,7 +37,15 @@ class TransportContract : public ::testing::TestWithParam<TransportWorld> {
     auto here = GetParam().make(size);
     std::vector<std::thread> threads;
     threads.reserve(here.size());
-    for (auto& mine : here) threads.emplace_back([&mine, &program] { program(mine); });
+    for (auto& mine : here) {
+      threads.emplace_back([&mine, &program] {
+        try {
+          program(mine);
+        } catch (const std::exception& e) {
+          ADD_FAILURE() << "a rank threw: " << e.what();
+        }
+      });
+    }
     for (auto& t : threads) t.join();
     if (!here.empty()) GetParam().leave_together();
   }
