@@ -327,22 +327,45 @@ DTensor run_number(const NumberCall& c, const DTensor& x, CallSite site) {
       {.rule = rule, .kernel = kernel, .backward = backward, .site = site, .twice = true}, {x});
 }
 
+// A sum with a number, which is an operand: it counts once beside a P(sum). Where x is f16 or bf16
+// it has the type computed in, so that only the result is rounded.
+DTensor run_sum(BinaryOp op, const DTensor& x, Number where, double number, CallSite site) {
+  const char* name = cpu::info_of(op).name;
+  ops::check_number(name, x, number);
+  const bool first = where == Number::kFirst;
+  const auto backward = add_backward(op == BinaryOp::kSub ? -1.0 : 1.0);
+  const DType computed = cpu::computed_in(x.dtype());
+  if (!is_floating(x.dtype()) || computed == x.dtype()) {
+    const DTensor scalar = ops::scalar_like(name, x, number);
+    return first ? run(op, scalar, x, backward, site) : run(op, x, scalar, backward, site);
+  }
+  const DTensor scalar(Tensor::full({}, number, computed));
+  const std::array<DTensor, 2> inputs = {first ? scalar : x, first ? x : scalar};
+  const ops::Kernel kernel = [op, first](const ops::KernelInfo&, ops::Pieces in) {
+    return ops::Tensors{first ? cpu::binary(op, static_cast<double>(*in[0].data<float>()), in[1])
+                              : cpu::binary(op, in[0], static_cast<double>(*in[1].data<float>()))};
+  };
+  const Rule rule = ops::broadcast_rule(name, inputs, linear_sets(op), {"a", "b"});
+  return ops::run1(
+      {.rule = rule, .kernel = kernel, .backward = backward, .site = site, .twice = true}, inputs);
+}
+
 }  // namespace
 
 DTensor add(const DTensor& a, const DTensor& b, CallSite site) {
   return run(BinaryOp::kAdd, a, b, add_backward(1.0), site);
 }
 DTensor add(const DTensor& a, double b, CallSite site) {
-  return add(a, ops::scalar_like("add", a, b), site);
+  return run_sum(BinaryOp::kAdd, a, Number::kSecond, b, site);
 }
 DTensor sub(const DTensor& a, const DTensor& b, CallSite site) {
   return run(BinaryOp::kSub, a, b, add_backward(-1.0), site);
 }
 DTensor sub(const DTensor& a, double b, CallSite site) {
-  return sub(a, ops::scalar_like("sub", a, b), site);
+  return run_sum(BinaryOp::kSub, a, Number::kSecond, b, site);
 }
 DTensor sub(double a, const DTensor& b, CallSite site) {
-  return sub(ops::scalar_like("sub", b, a), b, site);
+  return run_sum(BinaryOp::kSub, b, Number::kFirst, a, site);
 }
 DTensor lerp(const DTensor& a, const DTensor& b, double weight, CallSite site) {
   const DTensor of_a = mul(a, 1 - weight, site);  // the order of ops is not the compiler's choice

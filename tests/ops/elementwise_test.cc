@@ -190,6 +190,32 @@ TEST(Numbers, AreNotRoundedForTheGradient) {
 }
 
 // By way of f32, rounded once: half of 2^-10 of the value.
+// 1.003 in bf16 is 1, and 257 between 256 and 258 would be 256.
+TEST(Numbers, AreNotRoundedInSums) {
+  const auto value = [](const DTensor& y) {
+    EXPECT_EQ(y.dtype(), DType::kBFloat16);
+    return whole(cast(y, DType::kFloat32));
+  };
+  const Tensor x = floats({256}, {1}).to(DType::kBFloat16);
+  const Tensor minus = floats({-256}, {1}).to(DType::kBFloat16);
+  EXPECT_THAT(value(add(DTensor(x), 1.003)), ElementsAre(258));
+  EXPECT_THAT(value(sub(DTensor(minus), 1.003)), ElementsAre(-258));
+  EXPECT_THAT(value(sub(1.003, DTensor(minus))), ElementsAre(258));
+  run_ranks(2, [&](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"dp", 2}});
+    // Beside a P(sum) it counts once.
+    const DTensor y = cast(partial({{256}, {4}}, {1}, mesh), DType::kBFloat16);
+    const DTensor up = add(y, 1.003);
+    EXPECT_EQ(up.spec().placement(0), Partial());
+    EXPECT_EQ(up.local_tensor().to(DType::kFloat32).to_vector<float>()[0],
+              comm.rank() == 0 ? 258 : 4);
+    DTensor w = replicate(DTensor(x), mesh);
+    w.set_requires_grad(true);
+    sum(sub(2.0, add(w, 1.003))).backward();
+    EXPECT_THAT(whole(cast(w.grad(), DType::kFloat32)), ElementsAre(-1));
+  });
+}
+
 TEST(SiluMul, TakesF16) {
   DTensor a(floats({-1.5F, 0.5F, 2}, {3}).to(DType::kFloat16));
   DTensor b(floats({2, -3, 0.25F}, {3}).to(DType::kFloat16));
