@@ -126,6 +126,7 @@ void masked_fill_(const DTensor& a, const DTensor& mask, double number, CallSite
 
 void fill_(const DTensor& a, double value) {
   check_target("fill_", a);
+  check_range("fill_", a.dtype(), value);
   fill_value(a, value);
   take_graph(a, DTensor());
 }

@@ -12,6 +12,7 @@ namespace dtensor {
 DTensor full_like(const DTensor& like, double value, const LikeOptions& options) {
   ops::check_same_dtype("full_like", {like});
   const DType dtype = options.dtype.value_or(like.dtype());
+  check_range("full_like", dtype, value);
   const DTensor shape = ops::shape_operand(like);
   if (!like.mesh().defined()) return DTensor(Tensor::full(like.shape(), value, dtype));
   if (!shape.has_local()) return DTensor(dtype, shape.layout(), like.mesh());
@@ -44,6 +45,10 @@ DTensor arange(double begin, double end, const DTensor& like, const ArangeOption
                         " in steps of " + std::to_string(options.step) +
                         "; give at most 2^53 finite numbers");
   }
+  if (count > 0) {
+    check_range("arange", options.dtype, begin);
+    check_range("arange", options.dtype, begin + (count - 1) * options.step);
+  }
   std::vector<double> values;
   const int64_t n = count > 0 ? static_cast<int64_t>(count) : 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -54,6 +59,8 @@ DTensor arange(double begin, double end, const DTensor& like, const ArangeOption
 
 DTensor linspace(double begin, double end, int64_t n, const DTensor& like, DType dtype) {
   if (n < 0) throw ArgumentError("linspace: " + std::to_string(n) + " numbers");
+  check_range("linspace", dtype, begin);
+  check_range("linspace", dtype, end);
   std::vector<double> values;
   for (int64_t i = 0; i < n; ++i) {
     // From the nearer end, so that both are exact.

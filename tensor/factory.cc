@@ -1,7 +1,11 @@
 #include "dtensor/tensor/factory.h"
 
+#include <cmath>
+#include <limits>
 #include <string>
+#include <type_traits>
 
+#include "dtensor/base/dtype.h"
 #include "dtensor/base/error.h"
 #include "dtensor/base/philox.h"
 #include "dtensor/tensor/kernels.h"
@@ -86,6 +90,7 @@ DTensor zeros(const Shape& shape, const DeviceMesh& mesh, std::span<const Placem
 
 DTensor full(const Shape& shape, double value, const DeviceMesh& mesh,
              std::span<const Placement> placements, const FactoryOptions& options) {
+  check_range("full", options.dtype, value);
   return make_pieces(shape, mesh, placements, options.dtype,
                      [&](const Tensor& piece, const Box&) { kernels::fill(piece, value); });
 }
@@ -139,6 +144,23 @@ DTensor constant(const Tensor& value, const DTensor& like) {
   if (!mesh.defined()) return DTensor(value);
   const Layout layout = Layout::replicated(mesh.layout(), value.shape());
   return mesh.coordinate() ? DTensor(value, layout, mesh) : DTensor(value.dtype(), layout, mesh);
+}
+
+void check_range(std::string_view op, DType dtype, double value) {
+  const bool fits = visit_dtype(dtype, [&](auto type) {
+    using T = decltype(type);
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+      // The limits themselves are no doubles; 2^digits is, and it is one above the largest.
+      const double above = std::ldexp(1.0, std::numeric_limits<T>::digits);
+      const double whole = std::trunc(value);
+      return whole < above && whole >= (std::is_signed_v<T> ? -above : 0.0);
+    }
+    return true;
+  });
+  if (fits) return;
+  throw ArgumentError(std::string(op) + ": " + std::to_string(value) +
+                      " is beyond what a tensor of " + std::string(name_of(dtype)) +
+                      " holds; give another dtype");
 }
 
 void fill_value(const DTensor& t, double value) {

@@ -27,6 +27,7 @@ struct FactoryOptions {
 // Without a mesh: on no mesh.
 DTensor zeros(const Shape& shape, const DeviceMesh& mesh = {},
               std::span<const Placement> placements = {}, const FactoryOptions& options = {});
+// For integers the fraction of `value` is dropped; ArgumentError where it is beyond their range.
 DTensor full(const Shape& shape, double value, const DeviceMesh& mesh = {},
              std::span<const Placement> placements = {}, const FactoryOptions& options = {});
 // Standard normal, and uniform in [0, 1): the same bits on every mesh and by every placement.
@@ -50,8 +51,10 @@ DTensor uniform(const Shape& shape, const DeviceMesh& mesh,
 DTensor arange(int64_t n, const DTensor& like, const FactoryOptions& options = {});
 DTensor constant(const Tensor& value, const DTensor& like);
 
+// ArgumentError, in the name of `op`, where integers of the dtype do not reach to the number.
+void check_range(std::string_view op, DType dtype, double value);
 // Fills a tensor in place with a number: a Partial one at coordinate 0, elsewhere with the op's
-// identity (min and max: everywhere).
+// identity (min and max: everywhere). The caller has checked the range.
 void fill_value(const DTensor& t, double value);
 // Fills a tensor in place with standard normal numbers times `std`, keyed as randn.
 void fill_normal(const DTensor& t, double std, uint64_t seed, std::string_view stream);

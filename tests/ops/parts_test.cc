@@ -178,6 +178,13 @@ TEST(Like, TakesShapeMeshAndCutsAndNoPartial) {
     EXPECT_THAT(piece(eye(2, x, 3)), ElementsAre(1, 0, 0, 0, 1, 0));
     EXPECT_EQ(eye(2, x).spec().placement(0), Replicate());
     EXPECT_THROW(arange(0, 1, x, {.step = 0}), ArgumentError);
+    EXPECT_EQ(arange(0, 256, x, {.dtype = DType::kUInt8}).shape(), Shape{256});
+    EXPECT_THROW(arange(0, 257, x, {.dtype = DType::kUInt8}), ArgumentError);
+    EXPECT_THROW(linspace(0, 300, 2, x, DType::kUInt8), ArgumentError);
+    EXPECT_THROW(full_like(x, -1, {.dtype = DType::kUInt8}), ArgumentError);
+    const DTensor bytes = full_like(x, 7, {.dtype = DType::kUInt8});
+    EXPECT_THROW(fill_(bytes, 300), ArgumentError);
+    EXPECT_THAT(whole(cast(bytes, DType::kFloat32)), ::testing::Each(7));
     EXPECT_THROW(arange(0, 1e30, x, {}), ArgumentError);
   });
 }

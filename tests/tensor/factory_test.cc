@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -122,6 +123,15 @@ TEST(Factory, OnNoMeshAndOutsideOne) {
   EXPECT_EQ(values(zeros({2})), (Floats{0, 0}));
   EXPECT_EQ(values(full({2}, 3)), (Floats{3, 3}));
   EXPECT_THROW(zeros({-1}), ArgumentError);
+  const auto of = [](double value, DType dtype) {
+    return full({1}, value, {}, {}, {.dtype = dtype}).local_tensor().to(DType::kFloat64);
+  };
+  EXPECT_EQ(of(255.9, DType::kUInt8).to_vector<double>()[0], 255);
+  EXPECT_EQ(of(-0x1p63, DType::kInt64).to_vector<double>()[0], -0x1p63);
+  EXPECT_THROW(of(256, DType::kUInt8), ArgumentError);
+  EXPECT_THROW(of(-1, DType::kUInt8), ArgumentError);
+  EXPECT_THROW(of(0x1p63, DType::kInt64), ArgumentError);
+  EXPECT_THROW(of(std::numeric_limits<double>::quiet_NaN(), DType::kInt32), ArgumentError);
   run_ranks(3, [](comm::Comm& comm) {
     const DeviceMesh mesh(comm, {{"x", 2}}, {2, 0});
     const DTensor t = full({5}, 3, mesh, {Shard(0)}, {.dtype = DType::kFloat64});
