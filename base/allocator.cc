@@ -20,6 +20,7 @@
 #include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
 #include "dtensor/base/inline_text.h"
+#include "dtensor/base/process.h"
 #include "dtensor/base/small_memory.h"
 
 namespace dtensor {
@@ -52,12 +53,16 @@ struct Block {
   int64_t bytes = 0;
   std::shared_ptr<void> owner = {};
   std::weak_ptr<BlockSource> source = {};
+  int64_t process = 0;  // that took it from the source
 
   bool is_of(const std::weak_ptr<BlockSource>& s) const {
     return !source.owner_before(s) && !s.owner_before(source);
   }
-  // What nobody reads in place any more is memory as any other, and keeps more than itself.
-  bool has_ended() const { return owner != nullptr && source.expired(); }
+  // What nobody reads in place any more is memory as any other, and keeps more than itself. And a
+  // process that was forked must not take again what the other one may take.
+  bool has_ended() const {
+    return owner != nullptr && (source.expired() || process != internal::process_id());
+  }
 };
 
 void free_block(const Block& block) noexcept {
@@ -166,7 +171,7 @@ class HeapAllocator final : public Allocator {
   static Block new_block(int64_t bytes, const std::shared_ptr<BlockSource>& source) {
     if (source != nullptr) {
       if (std::shared_ptr<void> data = source->take(bytes))
-        return {data.get(), bytes, data, source};
+        return {data.get(), bytes, data, source, internal::process_id()};
     }
     return {from_heap(bytes), bytes};
   }

@@ -88,7 +88,7 @@ Arena::Arena(int64_t users_bytes, int64_t own_bytes)
 }
 
 void* Arena::allocate(int64_t bytes, For purpose) {
-  if (bytes < 0 || bytes > size_bytes()) return nullptr;
+  if (bytes < 0 || bytes > size_bytes() || !is_of_this_process()) return nullptr;
   const int64_t size = std::max(whole_pages(bytes), kPageBytes);
   int64_t offset = 0;
   {
@@ -116,6 +116,7 @@ void* Arena::allocate(int64_t bytes, For purpose) {
 }
 
 void Arena::deallocate(void* data, int64_t bytes) noexcept {
+  if (!is_of_this_process()) return;  // a hole would be one in the tensors of who made it
   const int64_t size = std::max(whole_pages(bytes), kPageBytes);
   const int64_t offset = static_cast<std::byte*>(data) - base();
   // Where this fails the memory stays taken, and allocate would give old contents: then it is lost.

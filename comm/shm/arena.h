@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 
+#include "dtensor/base/process.h"
 #include "dtensor/comm/socket.h"
 
 namespace dtensor::comm::shm {
@@ -45,7 +46,9 @@ class Mapping {
 // `bytes` bytes that can neither shrink nor grow: reading beyond its end would end this process.
 Mapping map_given(const internal::Fd& fd, int64_t bytes);
 
-// Thread-safe. Lives at least as long as the memory taken from it.
+// Thread-safe. Lives at least as long as the memory taken from it. A process that was forked from
+// the one that made it has the same memory and its own account of it: it takes and gives back
+// nothing.
 class Arena {
  public:
   // Neither has what the other does not use.
@@ -61,9 +64,10 @@ class Arena {
   std::byte* base() const { return mapping_.data(); }
   int64_t size_bytes() const { return mapping_.size_bytes(); }
 
-  // Whole pages, all bits zero; nullptr where there is no room, or memory is out.
+  // Whole pages, all bits zero; nullptr where there is no room, memory is out, or another process
+  // made it.
   void* allocate(int64_t bytes, For purpose);
-  // The pages go back to the system.
+  // The pages go back to the system, unless another process made it.
   void deallocate(void* data, int64_t bytes) noexcept;
   // Where [data, data + bytes) lies in it, -1 where it does not.
   int64_t offset_of(const void* data, int64_t bytes) const;
@@ -73,6 +77,9 @@ class Arena {
   static void give_back(Free& to, int64_t offset, int64_t bytes);  // joined with its neighbours
   Free& free_of(For purpose) { return free_[static_cast<size_t>(purpose)]; }
 
+  bool is_of_this_process() const { return process_ == dtensor::internal::process_id(); }
+
+  const int64_t process_ = dtensor::internal::process_id();
   internal::Fd fd_;
   const int64_t own_bytes_;  // from the beginning; the rest is for users
   Mapping mapping_;

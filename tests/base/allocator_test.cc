@@ -13,6 +13,7 @@
 #include "dtensor/base/block_source.h"
 #include "dtensor/base/context.h"
 #include "dtensor/base/error.h"
+#include "dtensor/tests/support/forked.h"
 #include "dtensor/tests/support/sanitized.h"
 
 namespace dtensor {
@@ -186,6 +187,29 @@ TEST(HeapAllocator, LetsGoOfASourceThatHasEnded) {
   allocator->deallocate(used, kBlock);
   EXPECT_TRUE(out->empty());
   allocator->deallocate(other, 2 * kBlock);
+}
+
+// Memory of a source is shared with the process that forked: what is kept there, or freed, is taken
+// there again.
+TEST(HeapAllocator, AForkedProcessTakesNoBlockOfASourceAgain) {
+  const auto source = std::make_shared<CountedSource>(2 * kBlock);
+  const ScopedSlot<LargeBlocks> scope({source});
+  const auto allocator = make_heap_allocator();
+  void* used = allocator->allocate(kBlock);
+  void* kept = allocator->allocate(kBlock);
+  allocator->deallocate(kept, kBlock);
+  const int status = testing::status_of_fork([&] {
+    void* first = allocator->allocate(kBlock);  // the source has no room
+    allocator->deallocate(used, kBlock);
+    void* second = allocator->allocate(kBlock);
+    return (source->gave(first) ? 1 : 0) + (source->gave(second) ? 2 : 0);
+  });
+  EXPECT_EQ(status, 0);
+  if (!testing::kSanitized) {
+    EXPECT_EQ(allocator->allocate(kBlock), kept);
+    allocator->deallocate(kept, kBlock);
+  }
+  allocator->deallocate(used, kBlock);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "dtensor/base/error.h"
 #include "dtensor/comm/socket.h"
+#include "dtensor/tests/support/forked.h"
 
 namespace dtensor::comm::shm {
 namespace {
@@ -108,6 +109,32 @@ TEST(Arena, KnowsWhatLiesInIt) {
   EXPECT_EQ(arena.offset_of(base + 100, kBytes - 99), -1);
   int other = 0;
   EXPECT_EQ(arena.offset_of(&other, 4), -1);
+}
+
+// What it lets go of is in use where it was forked from, and what it would take, too.
+TEST(Arena, AForkedProcessNeitherGivesBackNorTakes) {
+  Arena arena(kBytes, kBytes);
+  for (const auto purpose : {Arena::For::kUsers, Arena::For::kOwn}) {
+    auto* data = static_cast<char*>(arena.allocate(3 * kPageBytes, purpose));
+    std::fill_n(data, 3 * kPageBytes, 'x');
+    const int gave = testing::status_of_fork([&] {
+      arena.deallocate(data, 3 * kPageBytes);
+      return arena.allocate(kPageBytes, purpose) == nullptr ? 0 : 1;
+    });
+    EXPECT_EQ(gave, 0);
+    EXPECT_EQ(std::count(data, data + 3 * kPageBytes, 'x'), 3 * kPageBytes);
+    arena.deallocate(data, 3 * kPageBytes);
+    EXPECT_TRUE(is_zero(data, 3 * kPageBytes));
+  }
+  // One of its own is as any other.
+  const int own = testing::status_of_fork([&] {
+    Arena mine(kBytes, 0);
+    void* data = mine.allocate(kBytes, Arena::For::kUsers);
+    if (data == nullptr) return 1;
+    mine.deallocate(data, kBytes);
+    return mine.allocate(kBytes, Arena::For::kUsers) == data ? 0 : 2;
+  });
+  EXPECT_EQ(own, 0);
 }
 
 }  // namespace
