@@ -24,14 +24,20 @@ ProcessBackend network_of(const Endpoint& e, const std::string& name) {
   throw ArgumentError(fmt::format("{}: cpu={} is none of gloo, ucx", e.scheme, name));
 }
 
-// Device 0 is also what a thread has that has set none: then a launcher's word counts more.
-int default_device(int devices) {
+// Device 0 is also what a thread has that has set none: then the word of the launcher of this rank
+// counts more. Variables that contradict each other, or are of another world, say nothing here.
+int default_device(int devices, const Endpoint& endpoint) {
   const int set = current_device();
   if (set != 0 || devices < 2) return set;
-  const Environment e = read_environment([](const char* name) -> const char* {
-    return std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
-  });
-  return e.launched ? e.local_rank % devices : set;
+  try {
+    const Environment e = read_environment([](const char* name) -> const char* {
+      return std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
+    });
+    const bool is_this = e.launched && e.rank == endpoint.rank && e.size == endpoint.size;
+    return is_this ? e.local_rank % devices : set;
+  } catch (const ArgumentError&) {
+    return set;
+  }
 }
 
 }  // namespace
@@ -53,8 +59,8 @@ std::unique_ptr<Comm> connect(const Endpoint& endpoint, std::shared_ptr<Store> s
         endpoint.scheme));
   }
   const bool said = endpoint.options.contains("device");
-  const auto device = static_cast<int>(
-      integer_option(endpoint, "device", said ? 0 : default_device(devices), 0, devices - 1));
+  const auto device = static_cast<int>(integer_option(
+      endpoint, "device", said ? 0 : default_device(devices, endpoint), 0, devices - 1));
   const auto cpu = endpoint.options.find("cpu");
   ProcessBackend backend =
       network_of(endpoint, cpu == endpoint.options.end() ? "gloo" : cpu->second);

@@ -1,6 +1,7 @@
 // Reaper: the thread that ends communicators. NCCL may take its time over that, or not come back
 // where a peer is gone; who waits for data must not wait for it without a bound. Endings that are
-// asked for at one time have one bound together: what is left of it is for the ones behind.
+// asked for at one time have one bound together: what is left of it is for the ones behind. Aborts
+// wait for no ending.
 
 #pragma once
 
@@ -8,6 +9,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -38,17 +40,21 @@ class Reaper {
     // Until when its orderly end may take; passed: it is aborted.
     std::chrono::steady_clock::time_point until = {};
     std::function<void()> afterwards = {};
+    bool begun = false;
   };
   struct State {
     std::mutex mutex;
     std::condition_variable changed;
     // Guarded by mutex.
-    std::deque<Item> queue;
-    int64_t taken = 0;
-    int64_t ended = 0;
+    std::deque<Item> aborts;
+    std::deque<Item> endings;
+    int64_t aborts_taken = 0;
+    int64_t aborts_ended = 0;
     bool stop = false;
     bool stopped = false;
   };
+  enum class Outcome : uint8_t { kEnded, kFailed, kAbortWaits };
+  static Outcome finalize(Item& item, State& state);
   static void loop(const std::shared_ptr<State>& state);
 
   const std::shared_ptr<State> state_ = std::make_shared<State>();

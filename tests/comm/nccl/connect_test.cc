@@ -78,31 +78,55 @@ TEST(NcclConnect, NcclAloneRefusesMemoryOfTheCpu) {
   });
 }
 
-// Of ranks that a launcher started each has the device of its place on the machine, in turn.
-TEST(NcclConnect, TheDeviceOfALaunchedRankIsThatOfItsPlace) {
-  const std::map<std::string, std::string> launched = {
-      {"DTENSOR_RANK", "7"}, {"DTENSOR_WORLD_SIZE", "8"}, {"DTENSOR_LOCAL_RANK", "3"}};
-  for (const auto& [name, value] : launched) setenv(name.c_str(), value.c_str(), 1);
-  stand_in::set_devices(2);
-  const auto takes = [](const std::map<std::string, std::string>& options, int device) {
+using Options = std::map<std::string, std::string>;
+
+// Does the one that calls itself `rank` of so many have this device?
+bool takes(int rank, int size, const Options& options, int device) {
+  const auto store = comm::make_memory_store();
+  const auto connect = [&](int r) {
     comm::Endpoint e;
     e.scheme = "nccl";
+    e.rank = r;
+    e.size = size;
     e.options = options;
-    const auto comm = comm::nccl::connect(e, comm::make_memory_store());
-    float x = 1;
-    const comm::Buffer b{&x, 1, DType::kFloat32, {DeviceType::kCuda, device}};
-    try {
-      comm->all_reduce(b, b, comm::ReduceOp::kSum).wait();
-      return true;
-    } catch (const ArgumentError&) {
-      return false;
-    }
+    return comm::nccl::connect(e, store);
   };
-  EXPECT_TRUE(takes({}, 1));
-  EXPECT_FALSE(takes({}, 0));
-  EXPECT_TRUE(takes({{"device", "0"}}, 0));
-  for (const auto& [name, value] : launched) unsetenv(name.c_str());
-  EXPECT_TRUE(takes({}, 0));
+  std::vector<std::unique_ptr<comm::Comm>> world(static_cast<size_t>(size));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size; ++r)
+    threads.emplace_back([&, r] { world[static_cast<size_t>(r)] = connect(r); });
+  for (auto& t : threads) t.join();
+  const auto group = world[static_cast<size_t>(rank)]->group(std::vector<int>{rank}, "alone");
+  float x = 1;
+  const comm::Buffer b{&x, 1, DType::kFloat32, {DeviceType::kCuda, device}};
+  try {
+    group->all_reduce(b, b, comm::ReduceOp::kSum).wait();
+    return true;
+  } catch (const ArgumentError&) {
+    return false;
+  }
+}
+
+// Of ranks that a launcher started each has the device of its place on the machine, in turn. A URL
+// that says all itself does not need the launcher's variables.
+TEST(NcclConnect, TheDeviceOfALaunchedRankIsThatOfItsPlace) {
+  struct Case {
+    Options variables;
+    int rank;
+    int size;
+    int device;
+  };
+  const Options second = {
+      {"DTENSOR_RANK", "1"}, {"DTENSOR_WORLD_SIZE", "2"}, {"DTENSOR_LOCAL_RANK", "1"}};
+  stand_in::set_devices(2);
+  for (const Case& c : {Case{second, 1, 2, 1}, Case{second, 0, 2, 0}, Case{second, 0, 1, 0},
+                        Case{{{"DTENSOR_RANK", "1"}}, 1, 2, 0}, Case{{}, 1, 2, 0}}) {
+    for (const auto& [name, value] : c.variables) setenv(name.c_str(), value.c_str(), 1);
+    EXPECT_TRUE(takes(c.rank, c.size, {}, c.device));
+    EXPECT_FALSE(takes(c.rank, c.size, {}, 1 - c.device));
+    EXPECT_TRUE(takes(c.rank, c.size, {{"device", "0"}}, 0));
+    for (const auto& [name, value] : c.variables) unsetenv(name.c_str());
+  }
   stand_in::set_devices(1);
 }
 

@@ -247,6 +247,34 @@ TEST(Nccl, AnEndThatTakesLongIsWaitedForByNobody) {
   expect_no_faults();
 }
 
+// An abort is urgent, and an end that takes long goes on after it: it is not aborted.
+TEST(Nccl, AnAbortDoesNotWaitForAnEndThatTakesLong) {
+  const int before = stand_in::aborted();
+  run_ranks(hybrid_world(1), [&](Comm& comm) {
+    std::vector<float> v(10, 1);
+    const auto group = [&](const char* name) {
+      auto g = comm.group(std::vector<int>{0}, name);
+      g->all_reduce(on_gpu(v), on_gpu(v), ReduceOp::kSum).wait();
+      return g;
+    };
+    auto slow = group("slow");
+    const auto hangs = group("hangs");
+    stand_in::linger(true);
+    slow.reset();
+    stand_in::hold(true);
+    stand_in::take_groups(0);
+    auto work = hangs->all_reduce(on_gpu(v), on_gpu(v), ReduceOp::kSum);
+    while (stand_in::take_groups(0).empty()) std::this_thread::yield();  // until it is under way
+    hangs->abort("enough");
+    EXPECT_THROW(work.wait(), CommError);
+    while (stand_in::aborted() == before) std::this_thread::yield();
+    stand_in::hold(false);
+    stand_in::linger(false);
+  });
+  EXPECT_EQ(stand_in::aborted(), before + 1);
+  EXPECT_EQ(stand_in::alive(), 0);
+}
+
 TEST(Nccl, AnAsynchronousErrorEndsTheComm) {
   run_ranks(hybrid_world(2), [](Comm& comm) {
     comm.barrier().wait();
