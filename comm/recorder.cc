@@ -90,6 +90,7 @@ Totals Recorder::totals() const {
 void Recorder::set_directory(std::string directory) {
   const std::lock_guard lock(mutex_);
   directory_ = std::move(directory);
+  if (!error_.empty()) write_locked();
 }
 
 std::string Recorder::directory() const {
@@ -101,7 +102,12 @@ void Recorder::ended(std::string_view why) {
   const std::lock_guard lock(mutex_);
   if (!error_.empty()) return;
   error_ = why;
-  if (directory_.empty()) return;
+  write_locked();
+}
+
+void Recorder::write_locked() {
+  if (directory_.empty() || written_) return;
+  written_ = true;
   const auto write = [trace = trace_locked(), directory = directory_] {
     try {
       write_trace(trace, directory);

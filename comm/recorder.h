@@ -50,7 +50,7 @@ class Recorder {
 
   Trace trace() const;
   Totals totals() const;
-  // "": write nothing.
+  // "": write nothing. The first one that is given to a Comm that has ended gets its trace.
   void set_directory(std::string directory);
   std::string directory() const;
   // The Comm has ended. The first call counts, and begins to write the trace. What cannot be
@@ -62,6 +62,7 @@ class Recorder {
 
  private:
   CallRecord* find(int64_t sequence);
+  void write_locked();  // begins to
   int64_t now() const;
   Trace trace_locked() const;
 
@@ -75,6 +76,7 @@ class Recorder {
   std::thread writer_;
   std::string error_;
   std::string directory_;
+  bool written_ = false;                     // or about to be
   std::vector<CallRecord> ring_;             // by sequence modulo its size
   std::map<int64_t, CallRecord> under_way_;  // that the ring has no more room for, by sequence
   int64_t next_ = 0;                         // sequence of the next call

@@ -186,6 +186,23 @@ TEST(Trace, WhoFindsTheErrorDoesNotWaitForTheDisk) {
   EXPECT_TRUE(fs::exists(file));
 }
 
+// A Comm may end while it is being made, before it is told where its trace belongs.
+TEST(Trace, IsWrittenWhereTheCommEndedBeforeItsDirectoryWasGiven) {
+  const std::string directory = fresh_directory();
+  Recorder recorder(Trace{.run_id = "run", .comm = "world", .ranks = {0}});
+  recorder.ended("gone");
+  recorder.set_directory("");
+  recorder.set_directory(directory);
+  recorder.flush();
+  const auto traces = read_all(directory);
+  ASSERT_EQ(traces.size(), 1U);
+  EXPECT_EQ(traces[0].error, "gone");
+  fs::remove_all(directory);
+  recorder.set_directory(directory);  // it has been written
+  recorder.flush();
+  EXPECT_FALSE(fs::exists(directory));
+}
+
 TEST(Trace, RecordingACallTakesNoMemory) {
   if (DTENSOR_COUNTS_MALLOC == 0) GTEST_SKIP() << "malloc is the sanitizer's, or clang's";
   Recorder recorder((Trace()));
