@@ -23,7 +23,8 @@ std::vector<Check> check_backends(const std::string& program);
 // What such a process does: 0, or 1 with the reason on stdout.
 int probe_backend();
 
-// NVIDIA GPUs that this process can see, by their files in `devices`; a driver alone is none.
+// NVIDIA GPUs that this process can see, by their files in `devices` and CUDA_VISIBLE_DEVICES; a
+// driver alone is none.
 int count_gpus(const std::string& devices = "/dev");
 
 std::vector<Check> check_devices();

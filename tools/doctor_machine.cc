@@ -5,12 +5,15 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -63,12 +66,27 @@ Check check_address(const std::string& interface) {
   return check;
 }
 
+// What CUDA_VISIBLE_DEVICES leaves of so many: it lists numbers or names, and what follows the
+// first that is neither does not count (CUDA C++ Programming Guide, environment variables).
+int visible_of(int present) {
+  const char* variable = getenv("CUDA_VISIBLE_DEVICES");
+  if (variable == nullptr) return present;
+  int count = 0;
+  std::istringstream list(variable);
+  for (std::string entry; std::getline(list, entry, ',');) {
+    const bool named = entry.starts_with("GPU-") || entry.starts_with("MIG-");
+    int number = -1;
+    const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), number);
+    const bool is_number = error == std::errc() && end == entry.data() + entry.size();
+    if (!named && !(is_number && number >= 0 && number < present)) break;
+    ++count;
+  }
+  return std::min(count, present);
+}
+
 }  // namespace
 
 int count_gpus(const std::string& devices) {
-  if (const char* visible = getenv("CUDA_VISIBLE_DEVICES"); visible != nullptr) {
-    if (std::string_view(visible).empty() || visible[0] == '-') return 0;
-  }
   constexpr std::string_view kBegin = "nvidia";
   int count = 0;
   std::error_code ignored;
@@ -79,7 +97,7 @@ int count_gpus(const std::string& devices) {
       ++count;
     }
   }
-  return count;
+  return visible_of(count);
 }
 
 std::vector<Check> check_devices() {

@@ -66,6 +66,19 @@ TEST(Doctor, CountsGpusAndNotDrivers) {
   EXPECT_EQ(tools::count_gpus(dev), 0);
   for (const char* name : {"nvidia0", "nvidia12"}) std::ofstream(dev + "/" + name) << "";
   EXPECT_EQ(tools::count_gpus(dev), 2);
+  for (const auto& [visible, count] : {std::pair{"0", 1},
+                                       {"1,0", 2},
+                                       {"GPU-8932f937", 1},
+                                       {"", 0},
+                                       {"-1", 0},
+                                       {"NoDevFiles", 0},
+                                       {"0,-1,1", 1},
+                                       {"1,7,0", 1},
+                                       {"0,x", 1}}) {
+    setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+    EXPECT_EQ(tools::count_gpus(dev), count) << visible;
+  }
+  unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 TEST(Doctor, PeersAreReachedOrNot) {
