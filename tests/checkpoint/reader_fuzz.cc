@@ -77,7 +77,7 @@ void read_record(std::string_view body) {
   const auto record = checkpoint::parse_record(text, "fuzz");
   // It can be written, and comes back.
   const auto again = checkpoint::parse_record(checkpoint::to_text(record), "fuzz");
-  require(again.id == record.id && again.tensors.size() == record.tensors.size());
+  require(checkpoint::to_text(again) == checkpoint::to_text(record));
 }
 
 void read_json(std::string_view text) {
