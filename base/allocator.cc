@@ -149,31 +149,26 @@ class HeapAllocator final : public Allocator {
     drop_ended();
     if (bytes > kLargestFromSource) source = nullptr;
     Block block = take_kept(bytes, [&](const Block& b) { return b.is_of(source); });
-    if (block.data == nullptr && (source == nullptr || !source->has_room(bytes))) {
-      source = nullptr;
-      block = take_kept(bytes, [](const Block&) { return true; });
+    if (block.data == nullptr && source != nullptr && source->has_room(bytes)) {
+      if (std::shared_ptr<void> data = source->take(bytes)) {
+        block = {data.get(), bytes, data, source, internal::process_id()};
+        keep_at_most(peak_ - live_ - bytes);
+      }
     }
+    if (block.data == nullptr) block = take_kept(bytes, [](const Block&) { return true; });
     if (block.data == nullptr) {
       keep_at_most(peak_ - live_ - bytes);
-      block = new_block(bytes, source);
+      block = {from_heap(bytes), bytes};
     }
     if (block.data == nullptr) {
       keep_at_most(0);
-      block = new_block(bytes, nullptr);
+      block = {from_heap(bytes), bytes};
     }
     if (block.data == nullptr) return nullptr;
     const std::string_view op = context.slot<MemoryUser>().op;
     void* data = block.data;
     in_use_[data] = {std::move(block), OpName(op.substr(0, 23))};
     return data;
-  }
-
-  static Block new_block(int64_t bytes, const std::shared_ptr<BlockSource>& source) {
-    if (source != nullptr) {
-      if (std::shared_ptr<void> data = source->take(bytes))
-        return {data.get(), bytes, data, source, internal::process_id()};
-    }
-    return {from_heap(bytes), bytes};
   }
 
   [[noreturn]] void out_of_memory(int64_t bytes) {

@@ -16,7 +16,7 @@ SharedBlocks::SharedBlocks(std::shared_ptr<Arena> arena, int64_t most_bytes)
     : room_(new Room{std::move(arena), most_bytes}) {}
 
 bool SharedBlocks::has_room(int64_t bytes) const noexcept {
-  return bytes <= room_->left.load(std::memory_order_relaxed);
+  return whole_pages(bytes) <= room_->left.load(std::memory_order_relaxed);
 }
 
 std::shared_ptr<void> SharedBlocks::take(int64_t bytes) noexcept {

@@ -168,6 +168,21 @@ TEST(HeapAllocator, TakesFromTheHeapWhatASourceRefuses) {
   allocator->deallocate(a, kBlock);
 }
 
+TEST(HeapAllocator, TakesWhatIsKeptWhereASourceRefuses) {
+  const auto source = std::make_shared<CountedSource>(8 * kBlock);
+  const auto allocator = make_heap_allocator();
+  void* heap = allocator->allocate(kBlock);
+  void* other = allocator->allocate(kBlock);
+  allocator->deallocate(heap, kBlock);
+  if (allocator->stats().held_bytes == kBlock) GTEST_SKIP() << "nothing is kept";
+  source->refuses = true;
+  const ScopedSlot<LargeBlocks> scope({source});
+  EXPECT_EQ(allocator->allocate(kBlock), heap);
+  EXPECT_EQ(allocator->stats().held_bytes, 2 * kBlock);
+  allocator->deallocate(heap, kBlock);
+  allocator->deallocate(other, kBlock);
+}
+
 TEST(HeapAllocator, LetsGoOfASourceThatHasEnded) {
   auto source = std::make_shared<CountedSource>(8 * kBlock);
   const auto out = source->out;
