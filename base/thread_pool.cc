@@ -4,13 +4,16 @@
 #include <atomic>
 #include <condition_variable>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "dtensor/base/error.h"
 #include "dtensor/base/patience.h"
+#include "dtensor/base/process.h"
 
 namespace dtensor {
 
@@ -31,6 +34,7 @@ bool spin_until(const F& holds) {
 }  // namespace
 
 struct ThreadPool::State {
+  const int64_t process = internal::process_id();
   std::mutex mutex;
   std::condition_variable work;
   std::condition_variable done;
@@ -46,6 +50,9 @@ struct ThreadPool::State {
 
   std::vector<std::thread> workers;
   bool busy = false;  // of the calling thread only
+
+  // Not in a process that was forked.
+  bool has_threads() const { return process == internal::process_id(); }
 
   void end() {
     {
@@ -100,7 +107,13 @@ ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
   }
 }
 
-ThreadPool::~ThreadPool() { state_->end(); }
+ThreadPool::~ThreadPool() {
+  if (state_->has_threads()) {
+    state_->end();
+  } else {
+    internal::keep_forever(std::shared_ptr<State>(std::move(state_)));
+  }
+}
 
 int ThreadPool::threads() const { return static_cast<int>(state_->workers.size()) + 1; }
 
@@ -109,7 +122,7 @@ void ThreadPool::parallel_for(int64_t n, int64_t grain,
   if (n <= 0) return;
   State& s = *state_;
   const int64_t parts = std::clamp<int64_t>(n / std::max<int64_t>(grain, 1), 1, threads());
-  if (parts == 1 || s.busy) return f(0, n);
+  if (parts == 1 || s.busy || !s.has_threads()) return f(0, n);
   s.busy = true;
   {
     const std::lock_guard lock(s.mutex);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "dtensor/base/process.h"
 #include "dtensor/comm/backend.h"
 #include "dtensor/comm/call.h"
 #include "dtensor/comm/check.h"
@@ -64,6 +65,13 @@ Comm::Comm(std::shared_ptr<Backend> backend, std::string name, Trace about)
 }
 
 Comm::~Comm() {
+  if (!lane_->is_of_this_process()) {
+    // To end it would say good-bye to the other ranks, in the name of a rank that goes on.
+    dtensor::internal::keep_forever(lane_);
+    dtensor::internal::keep_forever(recorder_);
+    dtensor::internal::keep_forever(backend_);
+    return;
+  }
   lane_->close();
   recorder_->flush();
 }
@@ -84,7 +92,9 @@ const std::string& Comm::run_id() const { return backend_->run_id(); }
 int64_t Comm::generation() const { return backend_->generation(); }
 Memory Comm::allocate(int64_t bytes) { return backend_->allocate(bytes); }
 std::weak_ptr<BlockSource> Comm::large_blocks() const { return backend_->large_blocks(); }
-void Comm::abort(std::string_view reason) noexcept { backend_->abort(reason); }
+void Comm::abort(std::string_view reason) noexcept {
+  if (lane_->is_of_this_process()) backend_->abort(reason);
+}
 
 Work Comm::submit(Call call) {
   lane_->check_alive();

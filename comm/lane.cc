@@ -1,8 +1,11 @@
 #include "dtensor/comm/lane.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <utility>
 
+#include "dtensor/base/error.h"
 #include "dtensor/comm/work_state.h"
 
 namespace dtensor::comm {
@@ -23,7 +26,17 @@ Lane::Lane(std::shared_ptr<Backend> backend, std::string name, std::shared_ptr<R
 
 Lane::~Lane() { close(); }
 
+void Lane::check_process() const {
+  if (is_of_this_process()) return;
+  throw Error(
+      fmt::format("Comm \"{}\" is of process {}; this one was forked from it and is no rank. Make "
+                  "Comms after a "
+                  "fork, or start programs instead",
+                  name_, process_));
+}
+
 void Lane::check_alive() {
+  check_process();
   if (!dead_.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(mutex_);
   throw CommError(*first_error_);
@@ -66,6 +79,7 @@ void Lane::loop() {
 }
 
 void Lane::help(const WorkState& state) {
+  check_process();
   std::unique_lock lock(mutex_);
   while (!state.ready()) {
     if (running_) {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "dtensor/base/process.h"
 #include "dtensor/comm/backend.h"
 #include "dtensor/comm/comm_error.h"
 #include "dtensor/comm/recorder.h"
@@ -27,20 +29,25 @@ class Lane : public std::enable_shared_from_this<Lane> {
   Lane(std::shared_ptr<Backend> backend, std::string name, std::shared_ptr<Recorder> recorder);
   ~Lane();
 
-  // Throws the Comm's first error where it is dead.
+  // A process that is forked has no part in the Comm: its connections, and the ranks' memory, are
+  // those of the process that forked.
+  bool is_of_this_process() const { return process_ == dtensor::internal::process_id(); }
+  // Throws the Comm's first error where it is dead; Error in a forked process.
   void check_alive();
   std::shared_ptr<WorkState> submit(Call call, OpInfo info);
   // Runs the calls up to `state` on this thread, unless another thread is at it; then waits for
-  // that one. Returns when `state` is complete.
+  // that one. Returns when `state` is complete. Error in a forked process.
   void help(const WorkState& state);
   // Lets calls that are under way finish for a while, then aborts them; ends the thread.
   void close();
 
  private:
+  void check_process() const;
   void loop();
   // Takes the first call and runs it. With `lock` held on entry and exit, released in between.
   void run_first(std::unique_lock<std::mutex>& lock);
 
+  const int64_t process_ = dtensor::internal::process_id();
   const std::shared_ptr<Backend> backend_;
   const std::string name_;
   const std::shared_ptr<Recorder> recorder_;

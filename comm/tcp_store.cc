@@ -11,14 +11,17 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "dtensor/base/error.h"
 #include "dtensor/base/logging.h"
+#include "dtensor/base/process.h"
 #include "dtensor/comm/handshake.h"
 #include "dtensor/comm/socket.h"
 
@@ -69,6 +72,11 @@ class Server {
         thread_([this] { serve(); }) {}
 
   ~Server() {
+    if (process_ != dtensor::internal::process_id()) {
+      // Forked: the thread, and who is woken, are of the other process.
+      dtensor::internal::keep_forever(std::make_shared<std::thread>(std::move(thread_)));
+      return;
+    }
     stop_ = true;
     eventfd_write(wake_.get(), 1);
     thread_.join();
@@ -192,6 +200,7 @@ class Server {
     }
   }
 
+  const int64_t process_ = dtensor::internal::process_id();
   const std::shared_ptr<const Secret> secret_;
   Fd listener_;
   int port_;

@@ -7,12 +7,14 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "dtensor/base/error.h"
+#include "dtensor/tests/support/forked.h"
 #include "dtensor/tests/support/sanitized.h"
 
 namespace dtensor {
@@ -75,6 +77,19 @@ TEST(ThreadPool, NestedCallsRunInline) {
     pool.parallel_for(end, 1, [&](int64_t b, int64_t e) { sum += e - b; });
   });
   EXPECT_EQ(sum, 4);
+}
+
+// Of the threads a forked process has only the one that forked.
+TEST(ThreadPool, AForkedProcessDoesAllTheWorkItself) {
+  auto pool = std::make_unique<ThreadPool>(3);
+  EXPECT_EQ(ranges_of(*pool, 9, 1).size(), 3U);
+  EXPECT_EQ(testing::status_of_fork([&] {
+              const Ranges ranges = ranges_of(*pool, 9, 1);
+              pool.reset();
+              return ranges == Ranges{{0, 9}} ? 0 : 1;
+            }),
+            0);
+  EXPECT_EQ(ranges_of(*pool, 9, 1).size(), 3U);
 }
 
 TEST(ThreadPool, RefusesNoThreads) { EXPECT_THROW(ThreadPool(0), ArgumentError); }

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@
 #include "dtensor/comm/file_store.h"
 #include "dtensor/comm/socket.h"
 #include "dtensor/comm/tcp_store.h"
+#include "dtensor/tests/support/forked.h"
 
 namespace dtensor::comm {
 namespace {
@@ -35,8 +37,8 @@ std::function<std::shared_ptr<Store>(int)> memory_handles() {
 }
 
 std::function<std::shared_ptr<Store>(int)> file_handles() {
-  const std::string directory = std::string(testing::TempDir()) + "/store." +
-                                testing::UnitTest::GetInstance()->current_test_info()->name();
+  const std::string directory = std::string(::testing::TempDir()) + "/store." +
+                                ::testing::UnitTest::GetInstance()->current_test_info()->name();
   std::filesystem::remove_all(directory);
   return [directory](int) { return make_file_store(directory); };
 }
@@ -48,7 +50,7 @@ std::function<std::shared_ptr<Store>(int)> tcp_handles() {
   };
 }
 
-class StoreContract : public testing::TestWithParam<Body> {
+class StoreContract : public ::testing::TestWithParam<Body> {
  protected:
   void SetUp() override { handle = GetParam().make(); }
   std::function<std::shared_ptr<Store>(int)> handle;
@@ -136,8 +138,8 @@ TEST_P(StoreContract, OfManyWhoSetOneKeyOneWins) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Stores, StoreContract,
-                         testing::Values(Body{"Memory", memory_handles}, Body{"File", file_handles},
-                                         Body{"Tcp", tcp_handles}),
+                         ::testing::Values(Body{"Memory", memory_handles},
+                                           Body{"File", file_handles}, Body{"Tcp", tcp_handles}),
                          [](const auto& info) { return info.param.name; });
 
 // pytorch#173909: a stranger on the port.
@@ -185,6 +187,32 @@ TEST(Socket, AnInterfaceIsItsAddressAndAnUnknownOneListsTheKnown) {
 
 TEST(FileStore, ADirectoryThatCannotBeMadeIsAnError) {
   EXPECT_THROW(make_file_store("/proc/no/such"), Error);
+}
+
+// How many eventfds of this process somebody has written to and nobody has read.
+int signalled_events() {
+  int found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fdinfo")) {
+    std::ifstream info(entry.path());
+    for (std::string word; info >> word;) {
+      if (word == "eventfd-count:" && info >> word && word != "0") ++found;
+    }
+  }
+  return found;
+}
+
+// The thread that serves is of the process that made it, and so is what wakes it.
+TEST(TcpStore, AForkedProcessLeavesItsServerAlone) {
+  auto served = make_tcp_store({.serve = true});
+  const auto other = make_tcp_store({.port = tcp_store_port(*served)});
+  const auto left_alone = [&] {
+    served.reset();
+    return 0;
+  };
+  EXPECT_EQ(dtensor::testing::status_of_fork(left_alone), 0);
+  EXPECT_EQ(signalled_events(), 0);  // its thread would never sleep again
+  other->set("k", "v");
+  EXPECT_EQ(served->get("k", Deadline::after(seconds(30))), "v");
 }
 
 }  // namespace

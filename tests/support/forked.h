@@ -14,7 +14,7 @@ namespace dtensor::testing {
 inline int status_of_fork(const std::function<int()>& f) {
   const pid_t pid = fork();
   if (pid == 0) {
-    alarm(60);
+    alarm(30);
     _exit(f());
   }
   int status = 0;
