@@ -362,7 +362,10 @@ void SocketControl::read_all(Clock::time_point now) {
     }
     if (!open && p.fd) {
       const std::string how = error == 0 ? "connection closed" : strerror(error);
-      lose(p, true, fmt::format("{}; its process has ended", how));
+      // With a third rank the two are told apart by whom that one hears.
+      lose(p, true,
+           fmt::format("{}; its process has ended{}", how,
+                       size() == 2 ? ", or only the connection between the two has" : ""));
     }
   }
 }

@@ -331,6 +331,34 @@ TEST(ControlSockets, ABrokenConnectionBetweenTwoIsOneVerdictOnAllRanks) {
   }
 }
 
+// Of a world of two there is no third who can tell: each names the other, and both say what it may
+// be.
+TEST(ControlSockets, OfAWorldOfTwoEachNamesTheOtherWhenTheirConnectionBreaks) {
+  Connections mesh = connect(2);
+  const Fd between(dup(mesh[0][1].get()));
+  std::vector<std::shared_ptr<Control>> c;
+  std::vector<std::unique_ptr<Events>> events;
+  for (int r = 0; r < 2; ++r) {
+    c.push_back(make_control_sockets(std::move(mesh[static_cast<size_t>(r)]), {r, seconds(30)}));
+    events.push_back(std::make_unique<Events>(*c.back()));
+  }
+  ASSERT_EQ(shutdown(between.get(), SHUT_RDWR), 0);
+  for (int r = 0; r < 2; ++r) {
+    Control& control = *c[static_cast<size_t>(r)];
+    const int other = 1 - r;
+    ASSERT_TRUE(
+        events[static_cast<size_t>(r)]->wait_for([&] { return control.lost(other).has_value(); }));
+    const std::string detail = control.lost(other)->detail;
+    const Verdict mine{CommErrorKind::kPeerLost, other, true, detail, true};
+    const Verdict stands = control.settle(kComm, all_of(2), mine, kLong);
+    EXPECT_EQ(stands.kind, CommErrorKind::kPeerLost);
+    EXPECT_EQ(stands.culprit, other);
+    EXPECT_EQ(stands.detail, detail);
+    const std::string both = "its process has ended, or only the connection between the two has";
+    EXPECT_NE(detail.find(both), std::string::npos) << detail;
+  }
+}
+
 // A rank leaves, and all others find that at one time: one verdict, too, whoever decides.
 TEST(ControlSockets, ALostRankIsOneVerdictOnAllRanks) {
   for (int lost = 0; lost < 4; ++lost) {
