@@ -39,8 +39,8 @@ std::align_val_t alignment_of(int64_t bytes) {
 // of the next one is a fault, which costs more than most kernels' work on it.
 constexpr int64_t kSmallestKept = 128 * 1024;
 
-// Larger ones are not taken from a BlockSource: what goes past the caches gains little there, and
-// its pages are small.
+// Larger ones are not taken from a BlockSource. At 4 MiB memory that is read in place is faster
+// than the heap's, at 64 MiB hardly (bench/README.md, "Collectives"); nothing between was measured.
 constexpr int64_t kLargestFromSource = int64_t{8} << 20;
 
 void free_block(void* data, int64_t bytes) noexcept {

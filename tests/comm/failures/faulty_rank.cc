@@ -112,6 +112,7 @@ std::optional<CommError> call_until_failure(const Scenario& s, Comm& world, Oper
   std::thread trouble;
   std::optional<CommError> error;
   for (int64_t round = 0; !error && (s.fault != Fault::kSlow || round < 6); ++round) {
+    // The limit that it is to be late by is a time, and nothing else happens when it is over.
     if (mine && s.fault == Fault::kSlow && round % 3 == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     }
