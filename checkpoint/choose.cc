@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <exception>
 #include <set>
 #include <utility>
 
@@ -38,7 +39,7 @@ class Search {
         }
         pass_over(examined.reason());
       }
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {  // memory may be out; the others wait for this word
       return kFailed + std::string(e.what());
     }
     if (!step_) return std::string(1, kNothing);
@@ -141,7 +142,7 @@ std::string advice(const std::string& run_dir, const Attempt& damaged) {
       }
       is_older = is_older || attempt.name == damaged.name;
     }
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     // The damage is what the caller has to hear of.
     return "";
   }

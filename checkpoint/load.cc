@@ -84,7 +84,11 @@ class Loader {
     bytes_read_ += fill(sources, targets_, std::move(pieces_), options).bytes_read;
   }
 
-  void set_numbers() { restore(state_, contents_.numbers, contents_.texts); }
+  void set_numbers() {
+    restore(state_, contents_.numbers, contents_.texts, [this](const std::string& name) {
+      return is_asked(name) ? stored_as(name) : std::string();
+    });
+  }
 
   // Once, not by every rank.
   void warn() const {
@@ -159,13 +163,18 @@ class Loader {
 
   void check_numbers() const {
     for (const auto& [name, number] : wanted_.numbers) {
-      if (contents_.numbers.contains(name)) continue;
+      if (contents_.numbers.contains(name) || name.starts_with(kUpdatesPrefix)) continue;
       throw CheckpointError(fmt::format("{}: missing: the number \"{}\". Nothing was loaded",
                                         contents_.attempt.path, name));
     }
     // Of what is wanted; what is stored beside it is not used.
-    std::map<std::string, int64_t> used = wanted_.numbers;
-    for (auto& [name, number] : used) number = contents_.numbers.at(name);
+    std::map<std::string, int64_t> used;
+    for (const auto& [name, number] : contents_.numbers) {
+      const bool of_optimizer = state_.optimizer.optimizer != nullptr;
+      const bool wanted =
+          wanted_.numbers.contains(name) || (of_optimizer && name.starts_with(kUpdatesPrefix));
+      if (wanted) used[name] = number;
+    }
     if (const std::string name = negative_count(used); !name.empty()) {
       throw CheckpointError(
           fmt::format("{}: the number \"{}\" is {}, but counts. Nothing was loaded",

@@ -151,14 +151,14 @@ class SharedFiller {
 
   // One round: each rank reads its own, sends them where they are needed, and takes from all.
   void move_blocks() {
-    const auto memory = scratch_.bytes(std::ssize(round_) * kBlockBytes);
-    for (size_t i = 0; i < round_.size(); ++i) {
-      round_[i].bytes = memory.subspan(
-          i * static_cast<size_t>(kBlockBytes),
-          static_cast<size_t>(round_[i].window.end_bytes - round_[i].window.begin_bytes));
-    }
     world_.together([&] {
       rethrow();
+      const auto memory = scratch_.bytes(std::ssize(round_) * kBlockBytes);
+      for (size_t i = 0; i < round_.size(); ++i) {
+        round_[i].bytes = memory.subspan(
+            i * static_cast<size_t>(kBlockBytes),
+            static_cast<size_t>(round_[i].window.end_bytes - round_[i].window.begin_bytes));
+      }
       for (const Slot& slot : round_) {
         if (slot.owner == host_.rank()) read(slot);
       }
@@ -226,15 +226,22 @@ class SharedFiller {
 FillResult shared_fill(comm::Comm& host, std::span<const FillSource> sources,
                        std::span<const FillTarget> targets, std::vector<FillPiece> pieces,
                        int64_t buffer_bytes) {
-  sort_pieces(pieces);
-  FillWork work(sources, targets, pieces);
+  std::optional<FillWork> work;
+  // Memory may be out on one rank.
+  World(host).together([&] {
+    sort_pieces(pieces);
+    work.emplace(sources, targets, pieces);
+  });
   try {
-    const FillResult result = SharedFiller(host, sources, work, buffer_bytes).run();
-    work.finish();
+    const FillResult result = SharedFiller(host, sources, *work, buffer_bytes).run();
+    work->finish();
     return result;
   } catch (const CheckpointError& e) {
-    work.finish();
-    throw CheckpointError(fmt::format("{}. {}", e.what(), work.overwritten()));
+    work->finish();
+    throw CheckpointError(fmt::format("{}. {}", e.what(), work->overwritten()));
+  } catch (...) {
+    work->finish();
+    throw;
   }
 }
 

@@ -23,6 +23,17 @@ void add_model(nn::Module& model, NamedState& out, std::map<const void*, std::st
   }
 }
 
+// The model's, where there is a model.
+std::string name_of(const nn::Parameter& p, const std::map<const void*, std::string>& names) {
+  const auto it = names.find(p.id());
+  return it == names.end() ? p.name() : it->second;
+}
+
+std::string tensor_name(const optim::Optimizer::StateTensor& s,
+                        const std::map<const void*, std::string>& names) {
+  return kOptimizerPrefix + s.state + "." + name_of(s.parameter, names);
+}
+
 // State of parameters, "<owner>" of an error. The model's names count where there is a model.
 void add_states(const char* owner, const std::vector<optim::Optimizer::StateTensor>& states,
                 const std::map<const void*, std::string>& names, NamedState& out) {
@@ -34,8 +45,7 @@ void add_states(const char* owner, const std::vector<optim::Optimizer::StateTens
           "model that the {0} was made for",
           owner, s.parameter.name(), to_string(s.parameter.value().shape())));
     }
-    const std::string name = it == names.end() ? s.parameter.name() : it->second;
-    out.tensors.push_back({kOptimizerPrefix + s.state + "." + name, s.value});
+    out.tensors.push_back({tensor_name(s, names), s.value});
   }
 }
 
@@ -48,6 +58,13 @@ NamedState named_state(const State& state) {
   if (optim::Optimizer* optimizer = state.optimizer.optimizer) {
     add_states("optimizer", optimizer->state(), names, out);
     out.numbers[kOptimizerSteps] = optimizer->steps();
+    for (size_t i = 0; i < optimizer->updates().size(); ++i) {
+      const nn::Parameter& p = optimizer->parameters()[i];
+      const int64_t updates = optimizer->updates()[i];
+      // Ranks that hold nothing of it may have had no gradient.
+      if (updates == optimizer->steps() || !p.value().has_local()) continue;
+      out.numbers[kUpdatesPrefix + name_of(p, names)] = updates;
+    }
   }
   if (state.ema.ema != nullptr) add_states("Ema", state.ema.ema->state(), names, out);
   if (state.numbers.numbers != nullptr) {
@@ -77,6 +94,9 @@ std::string negative_count(const std::map<std::string, int64_t>& numbers) {
     const auto it = numbers.find(name);
     if (it != numbers.end() && it->second < 0) return name;
   }
+  for (const auto& [name, number] : numbers) {
+    if (number < 0 && name.starts_with(kUpdatesPrefix)) return name;
+  }
   return "";
 }
 
@@ -92,11 +112,40 @@ void check_for_saving(const NamedState& state) {
   }
 }
 
-void restore(const State& state, const std::map<std::string, int64_t>& numbers,
-             const std::map<std::string, std::string>& texts) {
-  if (state.optimizer.optimizer != nullptr) {
-    state.optimizer.optimizer->set_steps(numbers.at(kOptimizerSteps));
+namespace {
+
+// Averages that were not loaded are as old as they were.
+void restore_updates(const State& state, const std::map<std::string, int64_t>& numbers,
+                     const std::function<std::string(const std::string&)>& loaded) {
+  optim::Optimizer& optimizer = *state.optimizer.optimizer;
+  std::map<const void*, std::string> names;
+  NamedState ignored;
+  if (state.model.module != nullptr) add_model(*state.model.module, ignored, names);
+  std::map<const void*, std::string> stored_as;  // parameters whose state was loaded
+  for (const auto& s : optimizer.state()) {
+    const std::string stored = loaded(tensor_name(s, names));
+    const std::string prefix = kOptimizerPrefix + s.state + ".";
+    if (stored.empty()) continue;
+    stored_as[s.parameter.id()] =
+        stored.starts_with(prefix) ? stored.substr(prefix.size()) : name_of(s.parameter, names);
   }
+  std::vector<int64_t> updates = optimizer.updates();
+  optimizer.set_steps(numbers.at(kOptimizerSteps));
+  for (size_t i = 0; i < updates.size(); ++i) {
+    const auto it = stored_as.find(optimizer.parameters()[i].id());
+    if (it == stored_as.end()) continue;
+    const auto number = numbers.find(kUpdatesPrefix + it->second);
+    updates[i] = number == numbers.end() ? optimizer.steps() : number->second;
+  }
+  optimizer.set_updates(std::move(updates));
+}
+
+}  // namespace
+
+void restore(const State& state, const std::map<std::string, int64_t>& numbers,
+             const std::map<std::string, std::string>& texts,
+             const std::function<std::string(const std::string&)>& loaded) {
+  if (state.optimizer.optimizer != nullptr) restore_updates(state, numbers, loaded);
   if (Generator* generator = state.generator.generator) {
     generator->seed = static_cast<uint64_t>(numbers.at(kGeneratorSeed));
     generator->next_stream = static_cast<uint64_t>(numbers.at(kGeneratorStream));

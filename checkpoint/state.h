@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -79,6 +80,8 @@ struct State {
 inline constexpr char kOptimizerPrefix[] = "optimizer.";
 inline constexpr char kEmaPrefix[] = "optimizer.ema.";
 inline constexpr char kOptimizerSteps[] = "optimizer.steps";
+// Of a parameter that was updated in fewer steps: "optimizer.updates.w".
+inline constexpr char kUpdatesPrefix[] = "optimizer.updates.";
 inline constexpr char kNumberPrefix[] = "user.";
 inline constexpr char kGeneratorSeed[] = "generator.seed";
 inline constexpr char kGeneratorStream[] = "generator.next_stream";
@@ -105,9 +108,11 @@ void check_for_saving(const NamedState& state);
 std::string negative_count(const std::map<std::string, int64_t>& numbers);
 
 // Puts back what is no tensor: the optimizer's steps, numbers, generator, position and documents.
-// What the state wants of them must be there.
+// What the state wants of them must be there. `loaded` gives the name by which a tensor of the
+// optimizer was stored, "" where it was left alone: then its parameter's number of updates is, too.
 void restore(const State& state, const std::map<std::string, int64_t>& numbers,
-             const std::map<std::string, std::string>& texts);
+             const std::map<std::string, std::string>& texts,
+             const std::function<std::string(const std::string&)>& loaded);
 
 // PlacementError naming the first tensor that is Partial: a value is loaded into R or S(d).
 void refuse_partial(const NamedState& wanted);

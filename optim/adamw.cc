@@ -7,13 +7,13 @@ namespace dtensor::optim {
 AdamW::AdamW(const std::vector<nn::Parameter>& parameters, const AdamWOptions& options)
     : Optimizer(parameters), options(options) {}
 
-void AdamW::update(const nn::Parameter& p, const Tensor& gradient) {
+void AdamW::update(const nn::Parameter& p, const Tensor& gradient, int64_t count) {
   const cpu::AdamWStep step{.lr = options.lr,
                             .beta1 = options.beta1,
                             .beta2 = options.beta2,
                             .eps = options.eps,
                             .weight_decay = options.weight_decay,
-                            .step = steps()};
+                            .step = count};
   cpu::adamw_step(master_.begin(p), gradient, exp_avg_.of(p).local_tensor(),
                   exp_avg_sq_.of(p).local_tensor(), step);
   master_.end(p);

@@ -26,7 +26,7 @@ class AdamW : public Optimizer {
   AdamWOptions options;                       // may be changed between steps
 
  protected:
-  void update(const nn::Parameter& p, const Tensor& gradient) override;
+  void update(const nn::Parameter& p, const Tensor& gradient, int64_t count) override;
   std::vector<const ParameterState*> states() const override {
     return {&exp_avg_, &exp_avg_sq_, &master_.copies()};
   }

@@ -1,5 +1,9 @@
 #include "dtensor/optim/optimizer.h"
 
+#include <algorithm>
+#include <string>
+#include <utility>
+
 #include "dtensor/base/dtype.h"
 #include "dtensor/base/error.h"
 #include "dtensor/base/file_allocator.h"
@@ -51,7 +55,7 @@ void check_gradient(const nn::Parameter& p, const DTensor& gradient) {
 }  // namespace
 
 Optimizer::Optimizer(const std::vector<nn::Parameter>& parameters)
-    : parameters_(distinct(parameters)) {
+    : parameters_(distinct(parameters)), updates_(parameters_.size(), 0) {
   for (const nn::Parameter& p : parameters_) {
     if (!p.defined()) throw ArgumentError("optimizer: a parameter of the list is not defined");
   }
@@ -67,9 +71,26 @@ void Optimizer::step() {
     const nn::Parameter& p = parameters_[i];
     if (i + 1 < parameters_.size()) give_hint(parameters_[i + 1], Hint::kWillNeed);
     const DTensor gradient = p.value().grad();
-    if (gradient.defined() && p.value().has_local()) update(p, gradient.local_tensor());
+    if (gradient.defined()) ++updates_[i];
+    if (gradient.defined() && p.value().has_local()) {
+      update(p, gradient.local_tensor(), updates_[i]);
+    }
     give_hint(p, Hint::kLetGo);
   }
+}
+
+void Optimizer::set_steps(int64_t steps) {
+  steps_ = steps;
+  std::ranges::fill(updates_, steps);
+}
+
+void Optimizer::set_updates(std::vector<int64_t> updates) {
+  if (updates.size() != parameters_.size()) {
+    throw ArgumentError("optimizer: " + std::to_string(updates.size()) +
+                        " numbers of updates for " + std::to_string(parameters_.size()) +
+                        " parameters; give one for each");
+  }
+  updates_ = std::move(updates);
 }
 
 void Optimizer::give_hint(const nn::Parameter& p, Hint hint) const {

@@ -36,13 +36,18 @@ class Optimizer {
   };
   virtual std::vector<StateTensor> state() = 0;
   int64_t steps() const { return steps_; }
-  void set_steps(int64_t steps) { steps_ = steps; }
+  // As though every parameter had been updated in each of them.
+  void set_steps(int64_t steps);
+  // How often each of parameters() was updated, in their order: fewer times than steps() where it
+  // had no gradient in some. That is what corrections of a young average go by.
+  const std::vector<int64_t>& updates() const { return updates_; }
+  void set_updates(std::vector<int64_t> updates);  // ArgumentError unless one for each
 
  protected:
   // One that is listed twice (it is tied) counts once.
   explicit Optimizer(const std::vector<nn::Parameter>& parameters);
-  // Updates this rank's piece. steps() counts the step that runs.
-  virtual void update(const nn::Parameter& p, const Tensor& gradient) = 0;
+  // Updates this rank's piece, for the `count`-th time; from 1.
+  virtual void update(const nn::Parameter& p, const Tensor& gradient, int64_t count) = 0;
   // What update() reads and writes beside the parameter: of a parameter in a slow tier
   // (FileAllocator) it is read ahead, and let go after the update.
   virtual std::vector<const ParameterState*> states() const { return {}; }
@@ -52,6 +57,7 @@ class Optimizer {
   void give_hint(const nn::Parameter& p, Hint hint) const;
 
   std::vector<nn::Parameter> parameters_;
+  std::vector<int64_t> updates_;
   int64_t steps_ = 0;
 };
 

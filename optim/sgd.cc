@@ -7,7 +7,7 @@ namespace dtensor::optim {
 SGD::SGD(const std::vector<nn::Parameter>& parameters, const SGDOptions& options)
     : Optimizer(parameters), options(options) {}
 
-void SGD::update(const nn::Parameter& p, const Tensor& gradient) {
+void SGD::update(const nn::Parameter& p, const Tensor& gradient, int64_t /*count*/) {
   const cpu::SgdStep step{
       .lr = options.lr, .momentum = options.momentum, .weight_decay = options.weight_decay};
   const Tensor velocity = options.momentum != 0.0 ? velocity_.of(p).local_tensor() : Tensor();

@@ -22,7 +22,7 @@ class SGD : public Optimizer {
   SGDOptions options;
 
  protected:
-  void update(const nn::Parameter& p, const Tensor& gradient) override;
+  void update(const nn::Parameter& p, const Tensor& gradient, int64_t count) override;
   std::vector<const ParameterState*> states() const override {
     return {&velocity_, &master_.copies()};
   }

@@ -15,7 +15,7 @@ struct AdamWStep {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.0;
-  int64_t step = 1;  // 1 for the first
+  int64_t step = 1;  // of this parameter; 1 for the first
 };
 // Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019, in PyTorch's order:
 //   p -= lr wd p;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g²;

@@ -13,6 +13,7 @@
 #include "dtensor/checkpoint/checkpoint.h"
 #include "dtensor/mesh/device_mesh.h"
 #include "dtensor/tensor/distribute.h"
+#include "dtensor/tensor/redistribute.h"
 #include "dtensor/tests/checkpoint/bag.h"
 #include "dtensor/tests/checkpoint/temporary_directory.h"
 #include "dtensor/tests/support/run_ranks.h"
@@ -98,6 +99,29 @@ TEST_F(SharedLoad, ABlockIsReadOnceByAHost) {
   // Nobody else needs it: no more is read than without sharing.
   EXPECT_LE(load_on(Shard(0), Reading::kOncePerHost, "aaaa"),
             load_on(Shard(0), Reading::kByEachRank, "aaaa"));
+}
+
+// pytorch: a rank that fails alone leaves the others waiting.
+TEST_F(SharedLoad, MemoryThatIsOutOnOneRankIsAnErrorOnAll) {
+  for (const bool strided : {false, true}) {
+    run_ranks(kRanks, [&](comm::Comm& comm) {
+      const DeviceMesh mesh(comm, {{"x", kRanks}});
+      Bag bag;
+      const Tensor whole = Tensor::zeros({1000, 3000});
+      const Tensor local = strided ? whole.transpose(0, 1) : whole.view({3000, 1000});
+      bag.add("w", replicate(DTensor(local), mesh));
+      // Less than a block, and than a copy of the whole.
+      const int64_t most = comm.rank() == 2 ? 700'000 : int64_t{1} << 40;
+      const ScopedSlot<CurrentAllocator> scope({make_heap_allocator({.most_bytes = most})});
+      try {
+        load(run_.path(), {.model = bag}, {.reading = Reading::kOncePerHost, .host = "a"});
+        ADD_FAILURE() << "memory was not out";
+      } catch (const CheckpointError& e) {
+        EXPECT_THAT(e.what(), HasSubstr("out of memory"));
+      }
+      comm.barrier().wait();  // the Comm is good
+    });
+  }
 }
 
 TEST_F(SharedLoad, DamageOnOneRankIsAnErrorOnAll) {

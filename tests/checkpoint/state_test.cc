@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <mutex>
 #include <numeric>
 
@@ -17,6 +18,7 @@
 #include "dtensor/checkpoint/record.h"
 #include "dtensor/mesh/device_mesh.h"
 #include "dtensor/ops/ops.h"
+#include "dtensor/optim/adamw.h"
 #include "dtensor/optim/ema.h"
 #include "dtensor/optim/sgd.h"
 #include "dtensor/tensor/distribute.h"
@@ -163,6 +165,56 @@ TEST(State, ADocumentThatIsNoJsonIsRefused) {
   EXPECT_EQ(json, good);
 }
 
+// What AdamW corrects by comes back with the averages that it belongs to, and only with them.
+TEST(State, UpdatesOfAParameterGoWithItsAverages) {
+  const TemporaryDirectory run;
+  const auto make = [](Bag& bag) {
+    for (const char* name : {"a", "b", "c"}) {
+      bag.add(name, DTensor(Tensor::full({3}, 1))).value().set_requires_grad(true);
+    }
+    return std::make_unique<optim::AdamW>(bag.parameters(), optim::AdamWOptions{});
+  };
+  const auto step = [](Bag& bag, optim::Optimizer& optimizer, size_t parameters) {
+    for (size_t i = 0; i < parameters; ++i) {
+      bag.parameters()[i].value().set_grad(DTensor(Tensor::full({3}, 0.5)));
+    }
+    optimizer.step();
+    optimizer.zero_grad();
+  };
+  using Counts = std::vector<int64_t>;
+  Bag bag;
+  const auto optimizer = make(bag);
+  for (const size_t parameters : {1, 1, 2, 2, 2}) step(bag, *optimizer, parameters);
+  ASSERT_EQ(optimizer->updates(), (Counts{5, 3, 0}));
+  save(run.path(), 5, {.model = bag, .optimizer = *optimizer});
+
+  Bag all;
+  const auto of_all = make(all);
+  load(run.path(), {.model = all, .optimizer = *of_all});
+  EXPECT_EQ(of_all->steps(), 5);
+  EXPECT_EQ(of_all->updates(), (Counts{5, 3, 0}));
+  // The next step is the same.
+  step(bag, *optimizer, 3);
+  step(all, *of_all, 3);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(all.parameters()[i].value().local_tensor().to_vector<float>(),
+              bag.parameters()[i].value().local_tensor().to_vector<float>());
+  }
+
+  Bag part;
+  const auto of_part = make(part);
+  step(part, *of_part, 3);
+  load(run.path(), {.model = part, .optimizer = *of_part}, {.include = {"b", "optimizer.*.b"}});
+  EXPECT_EQ(of_part->updates(), (Counts{1, 3, 1}));
+  load(run.path(), {.model = part, .optimizer = *of_part}, {.exclude = {"optimizer.**"}});
+  EXPECT_EQ(of_part->updates(), (Counts{1, 3, 1}));
+  load(run.path(), {.model = part, .optimizer = *of_part},
+       {.include = {"a", "optimizer.*.a"},
+        .stored_as = {{"a", "b"}},
+        .unexpected = Unexpected::kIgnore});
+  EXPECT_EQ(of_part->updates(), (Counts{3, 3, 1}));
+}
+
 TEST(State, NegativeCountsAreRefusedBeforeAnythingChanges) {
   const TemporaryDirectory run;
   Bag bag;
@@ -176,9 +228,10 @@ TEST(State, NegativeCountsAreRefusedBeforeAnythingChanges) {
   w.value().local_tensor().data<float>()[0] = 7;
   const std::string path = latest(run.path()).directory + "/" + record_name(0);
   const Record good = parse_record(testing::read_file(path), path);
-  for (const char* name : {kOptimizerSteps, kDataSamples, kGeneratorStream}) {
+  for (const char* name :
+       {kOptimizerSteps, kDataSamples, kGeneratorStream, "optimizer.updates.w"}) {
     Record bad = good;
-    bad.numbers.at(name) = -1;
+    bad.numbers[name] = -1;
     testing::write_file(path, to_text(bad));
     try {
       load(run.path(), state);

@@ -43,6 +43,31 @@ DTensor like(const DTensor& value, const Tensor& whole) {
   return value.mesh().defined() ? distribute(whole, value.mesh(), value.layout()) : DTensor(whole);
 }
 
+// pytorch: each parameter has its own "step". One that is thawed late starts as one that is new.
+TEST(AdamW, CorrectsAParameterByItsOwnUpdates) {
+  const nn::Parameter early = parameter(DTensor(Tensor::full({1}, 1)));
+  const nn::Parameter late = parameter(DTensor(Tensor::full({1}, 1)));
+  AdamW optimizer({early, late}, kOptions);
+  Reference want_early{1.0};
+  Reference want_late{1.0};
+  const DTensor g(Tensor::full({1}, 0.25));
+  for (int step = 0; step < 12; ++step) {
+    early.value().set_grad(g);
+    want_early.update(0.25, kOptions);
+    if (step >= 9) {
+      late.value().set_grad(g);
+      want_late.update(0.25, kOptions);
+    }
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  EXPECT_EQ(optimizer.steps(), 12);
+  EXPECT_EQ(optimizer.updates(), (std::vector<int64_t>{12, 3}));
+  EXPECT_NEAR(early.value().item(), want_early.p, 1e-6);
+  EXPECT_NEAR(late.value().item(), want_late.p, 1e-6);
+  EXPECT_THROW(optimizer.set_updates({1}), ArgumentError);
+}
+
 // Five elements, four steps; the tolerance is some roundings to float32 of numbers near 1.
 void check_on(const DTensor& value, double tolerance) {
   const nn::Parameter p = parameter(value);
