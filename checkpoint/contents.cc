@@ -306,4 +306,13 @@ Found find_complete(const std::string& run_dir, std::optional<int64_t> step) {
   return found;
 }
 
+Contents newest_complete(const std::string& run_dir) {
+  Found found = find_complete(run_dir);
+  if (found.complete) return *std::move(found.complete);
+  std::string reasons;
+  for (const Examined& e : found.passed_over)
+    reasons += (reasons.empty() ? ": " : "; ") + e.reason();
+  throw CheckpointError(fmt::format("{} holds no complete checkpoint{}", run_dir, reasons));
+}
+
 }  // namespace dtensor::checkpoint

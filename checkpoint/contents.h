@@ -78,5 +78,7 @@ struct Found {
 };
 // The newest complete attempt; of step `step` where that is given.
 Found find_complete(const std::string& run_dir, std::optional<int64_t> step = {});
+// CheckpointError where there is none, with what each attempt lacks.
+Contents newest_complete(const std::string& run_dir);
 
 }  // namespace dtensor::checkpoint

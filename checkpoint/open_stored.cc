@@ -262,14 +262,7 @@ Contents open_stored(const std::string& path) {
   } else {
     if (is_hugging_face(path)) return open_hugging_face(path);
     if (const auto files = dcp_files(path); !files.empty()) return DcpReader(files).run();
-    Found found = find_complete(path);
-    if (!found.complete) {
-      std::string reasons;
-      for (const Examined& e : found.passed_over)
-        reasons += (reasons.empty() ? ": " : "; ") + e.reason();
-      throw CheckpointError(fmt::format("{} holds no complete checkpoint{}", path, reasons));
-    }
-    contents = std::move(*found.complete);
+    contents = newest_complete(path);
   }
   locate_chunks(contents);
   return contents;

@@ -118,11 +118,7 @@ int checkpoint_merge(Arguments arguments, std::ostream& out, std::ostream&) {
   const Options options(arguments, {.switches = {"json"}, .positional = 1});
   const std::string& path = existing_path(options, 0);
   std::optional<checkpoint::Attempt> attempt = checkpoint::attempt_at(path);
-  if (!attempt) {
-    const auto found = checkpoint::find_complete(path);
-    if (!found.complete) throw CheckpointError(path + " holds no complete checkpoint");
-    attempt = found.complete->attempt;
-  }
+  if (!attempt) attempt = checkpoint::newest_complete(path).attempt;
   const auto examined = checkpoint::examine(*attempt);
   if (!examined.is_complete()) {
     throw CheckpointError(fmt::format("{} is not complete: {}", attempt->path, examined.reason()));

@@ -230,7 +230,13 @@ TEST_F(CheckpointCommand, MergeWritesAManifestAndTheCheckpointStaysComplete) {
   std::filesystem::remove(twenty_.path + "/manifest.jsonl");
   EXPECT_EQ(json::parse(run({"verify", twenty_.path, "--json"}).out)["complete"], false);
   EXPECT_EQ(json::parse(run({"verify", dir_ / "run", "--json"}).out)["step"], 10);
-  EXPECT_EQ(checkpoint::latest(dir_ / "run").step, 10);
+  const checkpoint::Latest ten = checkpoint::latest(dir_ / "run");
+  EXPECT_EQ(ten.step, 10);
+  // Where nothing is complete it says why.
+  std::filesystem::remove(ten.directory + "/rank-00001.record.json");
+  const Result none = run({"merge", dir_ / "run"});
+  EXPECT_EQ(none.status, 1);
+  EXPECT_NE(none.err.find("no record of rank 1"), std::string::npos) << none.err;
   EXPECT_EQ(run({"merge"}).status, 2);
 }
 
