@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -67,7 +67,8 @@ Check check_address(const std::string& interface) {
 }
 
 // What CUDA_VISIBLE_DEVICES leaves of so many: it lists numbers or names, and what follows the
-// first that is neither does not count (CUDA C++ Programming Guide, environment variables).
+// first that is neither does not count (CUDA C++ Programming Guide, environment variables). Numbers
+// are read as by strtol, so "0, 1" are two; that is PyTorch's account (torch/cuda/__init__.py).
 int visible_of(int present) {
   const char* variable = getenv("CUDA_VISIBLE_DEVICES");
   if (variable == nullptr) return present;
@@ -75,9 +76,9 @@ int visible_of(int present) {
   std::istringstream list(variable);
   for (std::string entry; std::getline(list, entry, ',');) {
     const bool named = entry.starts_with("GPU-") || entry.starts_with("MIG-");
-    int number = -1;
-    const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), number);
-    const bool is_number = error == std::errc() && end == entry.data() + entry.size();
+    char* end = nullptr;
+    const int64_t number = std::strtol(entry.c_str(), &end, 10);
+    const bool is_number = end != entry.c_str();
     if (!named && !(is_number && number >= 0 && number < present)) break;
     ++count;
   }

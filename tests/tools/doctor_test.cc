@@ -68,6 +68,11 @@ TEST(Doctor, CountsGpusAndNotDrivers) {
   EXPECT_EQ(tools::count_gpus(dev), 2);
   for (const auto& [visible, count] : {std::pair{"0", 1},
                                        {"1,0", 2},
+                                       {"0, 1", 2},
+                                       {" 1 ,0 ", 2},
+                                       {"1gpu,0th", 2},
+                                       {"99999999999999999999", 0},
+                                       {"0,,1", 1},
                                        {"GPU-8932f937", 1},
                                        {"", 0},
                                        {"-1", 0},
