@@ -37,10 +37,18 @@ class Search {
           contents_ = std::move(examined.contents);
           return kChosen + attempt.name;
         }
+        if (examined.is_unreadable() && unreadable_.empty()) unreadable_ = examined.reason();
         pass_over(examined.reason());
       }
     } catch (const std::exception& e) {  // memory may be out; the others wait for this word
       return kFailed + std::string(e.what());
+    }
+    if (!step_ && !unreadable_.empty()) {
+      return fmt::format(
+          "{}{} has no checkpoint that is known to be complete, but one that cannot be read: {}. "
+          "Nothing was loaded, and it is no first start: let this process read it, or move it away "
+          "to begin anew",
+          kFailed, run_dir_, unreadable_);
     }
     if (!step_) return std::string(1, kNothing);
     std::string reasons;
@@ -66,6 +74,7 @@ class Search {
   bool listed_ = false;
   std::optional<Contents> contents_;  // of what next() gave
   std::vector<std::string> passed_over_;
+  std::string unreadable_;  // the first attempt that the system does not give, and why
 };
 
 // Reads the data of an attempt that rank 0 found complete, this rank its share of the files. Why it

@@ -57,7 +57,8 @@ class Examiner {
       if (const auto rank = rank_of_record_name(name)) names.emplace_back(*rank, std::move(name));
     }
     if (error) {
-      add({.what = "missing", .text = "cannot read the directory: " + error.message()});
+      add({.what = is_unreadable(error.value()) ? "unreadable" : "missing",
+           .text = "cannot read the directory: " + error.message()});
     }
     std::ranges::sort(names);
     return names;
@@ -85,6 +86,8 @@ class Examiner {
         } else {
           records_.emplace(rank, std::move(record));
         }
+      } catch (const UnreadableError& e) {
+        add({.what = "unreadable", .file = name, .text = e.what()});
       } catch (const Error& e) {
         add({.what = "record", .file = name, .text = e.what()});
       }
@@ -151,6 +154,9 @@ class Examiner {
       problem.what = "size";
       problem.text = fmt::format("{} has {} bytes, {} says {}", file.name, open.size_bytes(),
                                  record_name(record.rank), file.bytes);
+    } catch (const UnreadableError& e) {
+      problem.what = "unreadable";
+      problem.text = e.what();
     } catch (const CheckpointError& e) {
       problem.what = "missing";
       problem.text = e.what();
@@ -276,6 +282,10 @@ class Examiner {
 };
 
 }  // namespace
+
+bool Examined::is_unreadable() const {
+  return std::ranges::any_of(problems, [](const Problem& p) { return p.what == "unreadable"; });
+}
 
 std::string Examined::reason() const {
   constexpr size_t kMostListed = 4;

@@ -36,7 +36,8 @@ struct StoredTensor {
 };
 
 struct Problem {
-  // "record", "missing", "id", "size", "tiling", "mismatch", "header", "crc", "replicas"
+  // "record", "missing", "id", "size", "tiling", "mismatch", "header", "crc", "replicas";
+  // "unreadable": a file that may be whole, but the system does not give it
   std::string what = {};
   std::string file = {};    // its name in the attempt; may be empty
   std::string tensor = {};  // may be empty
@@ -60,6 +61,8 @@ struct Examined {
   std::vector<Problem> problems;
 
   bool is_complete() const { return problems.empty(); }
+  // Is it unknown whether it is complete, since the system does not give a file?
+  bool is_unreadable() const;
   // Why it is not: "step-20.ID: no record of ranks 0-2; ..." with the first few problems.
   std::string reason() const;
 };

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <random>
 #include <system_error>
@@ -23,6 +24,12 @@ constexpr size_t kLargeBytes = 256 << 10;  // a piece that is worth a write of i
 
 [[noreturn]] void fail(std::string_view what, const std::string& path, int error) {
   throw CheckpointError(
+      fmt::format("cannot {} {}: {}", what, path, std::generic_category().message(error)));
+}
+
+[[noreturn]] void fail_reading(std::string_view what, const std::string& path, int error) {
+  if (!is_unreadable(error)) fail(what, path, error);
+  throw UnreadableError(
       fmt::format("cannot {} {}: {}", what, path, std::generic_category().message(error)));
 }
 
@@ -44,10 +51,16 @@ std::shared_ptr<FileSystem> current_file_system() {
   return Context::current().slot<CurrentFileSystem>().system;
 }
 
+bool is_unreadable(int error) {
+  static constexpr std::array kKnown = {ENOENT, ENOTDIR, EISDIR, EINVAL,
+                                        ENXIO,  ELOOP,   ENODEV, ENAMETOOLONG};
+  return std::ranges::find(kKnown, error) == kKnown.end();
+}
+
 ReadFile::ReadFile(const std::string& path) : path_(path) {
   // A FIFO must not block the open; it is refused below.
   fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd_ < 0) fail("open", path, errno);
+  if (fd_ < 0) fail_reading("open", path, errno);
   struct stat info = {};
   if (fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) {
     const int error = S_ISDIR(info.st_mode) ? EISDIR : EINVAL;
@@ -77,7 +90,7 @@ void ReadFile::read(int64_t offset_bytes, std::span<std::byte> into) const {
   while (!into.empty()) {
     const ssize_t got = pread(fd_, into.data(), into.size(), offset_bytes);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail("read", path_, errno);
+    if (got < 0) fail_reading("read", path_, errno);
     if (got == 0) {
       throw CheckpointError(
           fmt::format("{} ends at byte {}, {} more were expected: it had {} bytes when it was "

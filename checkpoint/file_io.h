@@ -20,6 +20,17 @@ namespace dtensor::checkpoint {
 // That of the Context that is bound now.
 std::shared_ptr<FileSystem> current_file_system();
 
+// A file that is there, or may be, and that the system does not give: no permission, too many open
+// files, a failing disk or network. What is in it is not known.
+class UnreadableError : public CheckpointError {
+ public:
+  using CheckpointError::CheckpointError;
+};
+
+// Does the system's `error` say that nothing is known of a file? Not of one that is not there, or
+// is no regular file, or whose name cannot be one.
+bool is_unreadable(int error);
+
 // An open file. Read with pread, never mapped: a file that shrinks meanwhile is an error, not a
 // signal. Thread-safe. Links are followed; anything but a regular file is refused.
 class ReadFile {

@@ -254,7 +254,11 @@ void locate_chunks(Contents& contents) {
 
 Contents open_stored(const std::string& path) {
   std::error_code error;
-  if (!fs::exists(path, error)) throw CheckpointError(path + " is not there");
+  const bool is_there = fs::exists(path, error);
+  if (error) {
+    throw CheckpointError(fmt::format("cannot look at {}: {}", path, error.message()));
+  }
+  if (!is_there) throw CheckpointError(path + " is not there");
   if (!fs::is_directory(path, error)) return open_file(path);
   Contents contents;
   if (const auto attempt = attempt_at(path)) {

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "dtensor/base/error.h"
+
 namespace dtensor::tools {
 namespace {
 
@@ -30,7 +32,9 @@ const std::string& argument(const Options& options, size_t index) {
 const std::string& existing_path(const Options& options, size_t index) {
   const std::string& path = argument(options, index);
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) throw UsageError(path + " is not there");
+  const bool is_there = std::filesystem::exists(path, error);
+  if (error) throw CheckpointError("cannot look at " + path + ": " + error.message());
+  if (!is_there) throw UsageError(path + " is not there");
   return path;
 }
 

@@ -15,6 +15,7 @@
 #include "dtensor/tensor/distribute.h"
 #include "dtensor/tests/checkpoint/bag.h"
 #include "dtensor/tests/checkpoint/temporary_directory.h"
+#include "dtensor/tests/checkpoint/without_override.h"
 #include "dtensor/tests/support/run_ranks.h"
 
 namespace dtensor::checkpoint {
@@ -27,6 +28,7 @@ using ::testing::HasSubstr;
 using testing::read_file;
 using testing::run_ranks;
 using testing::TemporaryDirectory;
+using testing::WithoutOverride;
 
 namespace fs = std::filesystem;
 
@@ -134,6 +136,33 @@ TEST_F(Attempts, AnExistingOneIsNotWrittenInto) {
   EXPECT_THROW(save(run_.path(), 2, {.model = bag}), CheckpointError);
   EXPECT_EQ(read_file(run_ / (next + "/" + data_file_name(0))), "mine");
   EXPECT_EQ(latest(run_.path()).step, 1);
+}
+
+// Whether it is complete is not known: to begin anew, and to clear it away later, would lose it.
+TEST_F(Attempts, ThatCannotBeReadAreNoFirstStart) {
+  save_by({0, 1, 2, 3}, 10, 1);
+  const std::string path = list_attempts(run_.path()).front().path;
+  for (const std::string& file :
+       {path, path + "/rank-00002.record.json", path + "/rank-00001.safetensors"}) {
+    SCOPED_TRACE(file);
+    const fs::perms before = fs::status(file).permissions();
+    fs::permissions(file, fs::perms::none);
+    {
+      const WithoutOverride scope;
+      Bag bag;
+      bag.add("w", DTensor(Tensor::full({8}, 7)));
+      try {
+        load(run_.path(), {.model = bag});
+        ADD_FAILURE() << "it was taken for a first start";
+      } catch (const CheckpointError& e) {
+        EXPECT_THAT(e.what(), AllOf(HasSubstr("no first start"), HasSubstr("Permission denied")));
+      }
+    }
+    fs::permissions(file, before);
+    EXPECT_EQ(loaded().first, 10);
+  }
+  fs::remove(path + "/rank-00002.record.json");  // not there is known to be incomplete
+  EXPECT_EQ(loaded().first, std::nullopt);
 }
 
 }  // namespace

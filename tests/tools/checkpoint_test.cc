@@ -25,6 +25,7 @@
 #include "dtensor/tensor/distribute.h"
 #include "dtensor/tests/checkpoint/bag.h"
 #include "dtensor/tests/checkpoint/temporary_directory.h"
+#include "dtensor/tests/checkpoint/without_override.h"
 #include "dtensor/tests/support/run_ranks.h"
 
 namespace dtensor::tools {
@@ -186,6 +187,64 @@ TEST_F(CheckpointCommand, WrongUsageIsTwoAndNothingCompleteIsOne) {
   }
   EXPECT_EQ(run({"verify", dir_.path()}).status, 1);
   EXPECT_EQ(run({"ls", dir_.path()}).status, 1);
+}
+
+// Of a directory on the way, the run's, an attempt's, and of a file: each command says what may not
+// be read, with status 1.
+TEST_F(CheckpointCommand, SaysWhatMayNotBeRead) {
+  namespace fs = std::filesystem;
+  fs::create_directory(dir_ / "on");
+  fs::rename(dir_ / "run", dir_ / "on/run");
+  const std::string run_dir = dir_ / "on/run";
+  const std::string attempt = run_dir + "/" + twenty_.name;
+  for (const std::string& path :
+       {dir_ / "on", run_dir, attempt, attempt + "/rank-00000.record.json",
+        attempt + "/rank-00001.safetensors"}) {
+    const fs::perms before = fs::status(path).permissions();
+    fs::permissions(path, fs::perms::none);
+    const std::string& from = path.starts_with(attempt) ? attempt : run_dir;
+    for (const std::vector<std::string>& args : {std::vector<std::string>{"ls", from},
+                                                 {"verify", from},
+                                                 {"verify", "--deep", from},
+                                                 {"merge", from},
+                                                 {"reshard", from, dir_ / "to", "--world", "3"},
+                                                 {"import", from, dir_ / "to", "--step", "3"},
+                                                 {"export", from, dir_ / "hf"},
+                                                 {"diff", from, from}}) {
+      const testing::WithoutOverride scope;
+      const Result r = run(args);
+      EXPECT_EQ(r.status, 1) << args[0] << " " << path;
+      EXPECT_THAT(r.out + r.err, HasSubstr("Permission denied")) << args[0] << " " << path;
+    }
+    fs::permissions(path, before);
+  }
+  EXPECT_FALSE(fs::exists(dir_ / "to"));
+  EXPECT_FALSE(fs::exists(dir_ / "hf"));
+}
+
+// A file where a directory is due, an empty directory, and one that is gone.
+TEST_F(CheckpointCommand, SaysWhatIsNoCheckpoint) {
+  write_file(dir_ / "file", "");
+  std::filesystem::create_directory(dir_ / "empty");
+  for (const std::vector<std::string>& rest : {std::vector<std::string>{"ls"},
+                                               {"verify"},
+                                               {"merge"},
+                                               {"reshard", dir_ / "to", "--world", "2"},
+                                               {"import", dir_ / "to", "--step", "3"},
+                                               {"export", dir_ / "to"},
+                                               {"diff", dir_ / "run"}}) {
+    for (const std::string name : {"file", "empty", "gone"}) {
+      std::vector<std::string> args = rest;
+      args.insert(args.begin() + 1, dir_ / name);
+      const Result r = run(args);
+      EXPECT_EQ(r.status, name == "gone" ? 2 : 1) << rest[0] << " " << name;
+      EXPECT_THAT(r.out + r.err, HasSubstr(dir_ / name)) << rest[0];
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "to"));
+  const Result r = run({"export", dir_ / "run", dir_ / "file"});
+  EXPECT_EQ(r.status, 1);
+  EXPECT_THAT(r.err, HasSubstr("Not a directory"));
 }
 
 // The values of a checkpoint's tensor "w", loaded whole.
