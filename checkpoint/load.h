@@ -60,7 +60,8 @@ struct LoadOptions {
 
 // Loads into the tensors that `state` has, whatever their mesh and placements, and returns the
 // step. nullopt where no step was named and the directory holds no complete checkpoint: a first
-// start. Newer attempts that are not complete are named in the log, with the reason.
+// start. CheckpointError where it holds none but one that the system does not let be read.
+// Newer attempts that are not complete are named in the log, with the reason.
 // A collective: every rank of the root Comm calls it. Rank 0 chooses and tells the others, and an
 // error on one rank is an error on all: where rank 0 sees no checkpoint and another rank does, that
 // is no first start. A rank whose own arguments are wrong gets its ArgumentError or PlacementError,

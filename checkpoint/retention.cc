@@ -59,6 +59,7 @@ std::string name_of(const std::string& path) { return fs::path(path).filename().
 struct Candidate {
   Attempt attempt;
   bool is_complete = false;
+  bool is_unreadable = false;  // whether it is complete is not known
   fs::file_time_type changed;  // when its newest file was
 };
 
@@ -96,14 +97,18 @@ class Clearing {
     KnownComplete found;
     bool is_newest = true;  // of the complete ones
     for (Attempt& attempt : list_attempts(run_dir_)) {
-      Candidate c{std::move(attempt), false, fs::file_time_type::min()};
+      Candidate c{.attempt = std::move(attempt), .changed = fs::file_time_type::min()};
       std::error_code gone;
       const auto directory_changed = fs::last_write_time(c.attempt.path, gone);
       c.changed = std::max(c.changed, directory_changed);
       for (const Entry& e : entries_in(c.attempt.path)) c.changed = std::max(c.changed, e.changed);
       newest_change_ = std::max(newest_change_, c.changed);
-      c.is_complete = (!is_newest && is_known(c.attempt.path, directory_changed)) ||
-                      examine(c.attempt).is_complete();
+      c.is_complete = !is_newest && is_known(c.attempt.path, directory_changed);
+      if (!c.is_complete) {
+        const Examined examined = examine(c.attempt);
+        c.is_complete = examined.is_complete();
+        c.is_unreadable = examined.is_unreadable();
+      }
       if (c.is_complete) found.changed.emplace(c.attempt.path, directory_changed);
       is_newest = is_newest && !c.is_complete;
       candidates_.push_back(std::move(c));
@@ -146,7 +151,7 @@ class Clearing {
 
   // Nobody can be writing it any more.
   bool is_dead(const Candidate& c, const Attempt& newest) const {
-    if (c.attempt.id == id_) return false;
+    if (c.attempt.id == id_ || c.is_unreadable) return false;
     // Every rank makes the saves of a run in order, and has made one that is complete.
     for (const Candidate& other : candidates_) {
       if (other.is_complete && is_of_one_run(c.attempt.id, other.attempt.id) &&

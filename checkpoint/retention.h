@@ -23,6 +23,7 @@ struct Retention {
   // Another job may be writing what is not complete: it is cleared away once it is older than the
   // newest complete one and nothing of it has changed for so long before the newest file of the
   // run. What the same run began before its last complete one needs no such wait.
+  // One that the system does not let be read stays.
   std::chrono::seconds stale_after = std::chrono::hours(24);
 
   bool keeps_all() const { return keep_last == 0; }

@@ -19,6 +19,7 @@
 #include "dtensor/tests/checkpoint/bag.h"
 #include "dtensor/tests/checkpoint/recording_file_system.h"
 #include "dtensor/tests/checkpoint/temporary_directory.h"
+#include "dtensor/tests/checkpoint/without_override.h"
 
 namespace dtensor::checkpoint {
 namespace {
@@ -131,6 +132,23 @@ TEST_F(Retain, NeverTakesTheLastCompleteOne) {
   EXPECT_THAT(found.directory, HasSubstr("step-10.20260301T101500Z-aa-g0-s0"));
   EXPECT_THAT(found.passed_over, ElementsAre(AllOf(HasSubstr("step-999."), HasSubstr("no commit")),
                                              HasSubstr("step-20.")));
+}
+
+// It may be complete, and one that is to be kept: not to be told from one that is not.
+TEST_F(Retain, WhatCannotBeReadStays) {
+  make(10, "20260301T101500Z-aa-g0-s0", true, hours(1000));
+  make(20, "20260301T101500Z-aa-g0-s1", true, hours(999));
+  const std::string record =
+      run_ / (attempt_name(10, "20260301T101500Z-aa-g0-s0") + "/" + record_name(0));
+  fs::permissions(record, fs::perms::none);
+  {
+    const testing::WithoutOverride scope;
+    clear_old(run_.path(), {.keep_last = 1, .keep_every = 10});
+  }
+  EXPECT_EQ(steps(), (Steps{10, 20}));
+  fs::permissions(record, fs::perms::owner_all);
+  clear_old(run_.path(), {.keep_last = 1});
+  EXPECT_EQ(steps(), (Steps{20}));
 }
 
 TEST_F(Retain, ARunThatWentBackKeepsWhatItSavesAndWhatLoadTakes) {
