@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -75,6 +76,45 @@ struct Base {
   uint64_t version = 0;
 };
 
+// The whole model counts, of which `module` may be a part.
+void refuse_tied(Module& module, const std::vector<Linear*>& linears) {
+  Module* top = &module;
+  while (top->parent() != nullptr) top = top->parent();
+  std::map<const void*, std::vector<std::string>> owners;
+  for (const auto& [name, m] : top->named_modules()) {
+    for (const auto& [own, p] : m->own_parameters()) {
+      owners[p.id()].push_back(name.empty() ? own : name + "." + own);
+    }
+  }
+  for (const Linear* linear : linears) {
+    const auto& names = owners[linear->weight.id()];
+    if (names.size() < 2) continue;
+    throw ArgumentError(
+        "merge_adapters: \"" + names[0] + "\" and \"" + names[1] +
+        "\" are one tied parameter; what is merged into it would change both. Leave "
+        "the Linear out of LoraOptions::linears, or do not merge");
+  }
+}
+
+// By number and "a" or "b"; those of other ranks' meshes are left out.
+TensorMap gather_adapters(const std::vector<Linear*>& linears) {
+  std::vector<DTensorMap> by_mesh;  // in the order of the linears, which all ranks have
+  const auto add = [&](const std::string& name, const DTensor& t) {
+    if (t.mesh().defined() && !t.mesh().coordinate()) return;
+    auto it = std::ranges::find_if(
+        by_mesh, [&](const DTensorMap& m) { return m.begin()->second.mesh() == t.mesh(); });
+    if (it == by_mesh.end()) it = by_mesh.insert(it, DTensorMap());
+    it->emplace(name, t.detach());
+  };
+  for (size_t i = 0; i < linears.size(); ++i) {
+    add(std::to_string(i) + "a", linears[i]->lora_a.value());
+    add(std::to_string(i) + "b", linears[i]->lora_b.value());
+  }
+  TensorMap whole;
+  for (const DTensorMap& adapters : by_mesh) whole.merge(gather_state(adapters));
+  return whole;
+}
+
 std::vector<Linear*> adapted(Module& module, const char* call, bool merged) {
   std::vector<Linear*> found;
   for (Linear* linear : linears_of(module, {})) {
@@ -130,16 +170,14 @@ Base add_adapters(Linear& linear, const Tensor& a, const Tensor& b) {
 int merge_adapters(Module& module) {
   const NoGrad no_grad;
   const std::vector<Linear*> linears = adapted(module, "merge_adapters", false);
-  DTensorMap adapters;
+  refuse_tied(module, linears);
+  const TensorMap whole = gather_adapters(linears);
   for (size_t i = 0; i < linears.size(); ++i) {
-    adapters.emplace(std::to_string(i) + "a", linears[i]->lora_a.value().detach());
-    adapters.emplace(std::to_string(i) + "b", linears[i]->lora_b.value().detach());
-  }
-  const TensorMap whole = gather_state(adapters);
-  for (size_t i = 0; i < linears.size(); ++i) {
-    const Tensor& a = whole.at(std::to_string(i) + "a");
-    const Tensor& b = whole.at(std::to_string(i) + "b");
-    linears[i]->attached("lora") = std::make_shared<Base>(add_adapters(*linears[i], a, b));
+    const auto a = whole.find(std::to_string(i) + "a");
+    const auto b = whole.find(std::to_string(i) + "b");
+    const bool is_here = a != whole.end() && b != whole.end();
+    linears[i]->attached("lora") =
+        std::make_shared<Base>(is_here ? add_adapters(*linears[i], a->second, b->second) : Base{});
     linears[i]->set_merged(true);
   }
   return static_cast<int>(linears.size());

@@ -39,9 +39,9 @@ int add_lora(Module& module, const LoraOptions& options = {});
 //            small, in as few calls as they need
 //   memory   a copy of this rank's pieces of these weights, until unmerge_adapters
 //   then     a forward that would train the adapters is an error. A checkpoint has both the
-//   adapters
-//            and the weights that hold them: save it for training unmerged
-// Returns how many it merged. ArgumentError where there are none, or one is merged already.
+//            adapters and the weights that hold them: save it for training unmerged
+// Returns how many it merged. ArgumentError where there are none, one is merged already, or the
+// weight of one is tied: another module would change with it.
 int merge_adapters(Module& module);
 // Puts back the weights as they were, bit by bit. ArgumentError where none is merged, or a weight
 // was written since.

@@ -346,8 +346,13 @@ DTensor run_sum(BinaryOp op, const DTensor& x, Number where, double number, Call
                               : cpu::binary(op, in[0], static_cast<double>(*in[1].data<float>()))};
   };
   const Rule rule = ops::broadcast_rule(name, inputs, linear_sets(op), {"a", "b"});
-  return ops::run1(
-      {.rule = rule, .kernel = kernel, .backward = backward, .site = site, .twice = true}, inputs);
+  return ops::run1({.rule = rule,
+                    .kernel = kernel,
+                    .backward = backward,
+                    .dtype = x.dtype(),
+                    .site = site,
+                    .twice = true},
+                   inputs);
 }
 
 }  // namespace

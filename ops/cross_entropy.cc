@@ -200,8 +200,12 @@ DTensor nll_loss(const DTensor& x, const DTensor& targets, const NllLossOptions&
   if (options.reduction == LossReduction::kSum) return total;
   double count = static_cast<double>(options.count.value_or(targets.numel()));
   if (ignored.defined() && !options.count) {
-    count -= sum(cast(ignored, DType::kFloat64, site), {}, KeepDims::kNo, site).item(site);
+    const DTensor left = sum(cast(ignored, DType::kFloat64, site), {}, KeepDims::kNo, site);
+    if (!left.has_local()) return div(total, 1.0, site);  // outside the mesh: a handle alone
+    count -= left.item(site);
   }
+  // Of no target; by 0 a P(sum) cannot be divided.
+  if (count == 0) return mul(total, std::numeric_limits<double>::quiet_NaN(), site);
   return div(total, count, site);
 }
 

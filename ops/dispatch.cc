@@ -12,6 +12,7 @@
 #include "dtensor/ops/rule_cache.h"
 #include "dtensor/placement/apply_rule.h"
 #include "dtensor/placement/reshard_plan.h"
+#include "dtensor/tensor/alias.h"
 #include "dtensor/tensor/backward.h"
 #include "dtensor/tensor/dtensor_impl.h"
 #include "dtensor/tensor/policy.h"
@@ -399,16 +400,9 @@ DTensors run_on_mesh(const OpCall& call, Inputs& inputs, const DeviceMesh& mesh,
   return outputs;
 }
 
-// An output in the memory of an input is a view of it, and borrowed where that is.
 void mark_views(std::span<const DTensor> inputs, std::span<DTensor> outputs) {
-  for (DTensor& y : outputs) {
-    if (!y.has_local()) continue;
-    for (const DTensor& x : inputs) {
-      if (!x.has_local() || x.local_tensor().storage() != y.local_tensor().storage()) continue;
-      y.impl()->view = true;
-      y.impl()->made_version = y.local_tensor().storage()->version();
-      y.impl()->borrowed = y.impl()->borrowed || x.impl()->borrowed;
-    }
+  for (const DTensor& y : outputs) {
+    for (const DTensor& x : inputs) internal::mark_alias(x, y);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dtensor/ops/binary.h"
+#include "dtensor/ops/cast.h"
 #include "dtensor/ops/cpu/binary.h"
 #include "dtensor/ops/cpu/half.h"
 #include "dtensor/ops/cpu/layer_norm.h"
@@ -114,10 +115,15 @@ std::vector<DTensor> gradients_of_weights(const State& state, const DTensor& g, 
 
 // All gradients, made of ops. With u = (x - mean(x)) / sqrt(var(x) + eps) and v = g w:
 // dx = (v - mean(v) - u mean(v u)) / sqrt(var(x) + eps), dw = sum(g u), db = sum(g).
-std::vector<DTensor> gradients_of_ops(const State& state, const Wants& wants, const DTensor& g,
-                                      const DTensor& x, const DTensor& w) {
-  const int last = x.ndim() - 1;
-  ops::check_uncut("layer_norm", x, {last});
+std::vector<DTensor> gradients_of_ops(const State& state, const Wants& wants, const DTensor& of_y,
+                                      const DTensor& of_x, const DTensor& of_w,
+                                      WeightDTypes dtypes) {
+  const int last = of_x.ndim() - 1;
+  ops::check_uncut("layer_norm", of_x, {last});
+  const DType dtype = ops::computed_together({of_x.dtype(), dtypes.w, dtypes.b});
+  const DTensor g = cast(of_y, dtype);
+  const DTensor x = cast(of_x, dtype);
+  const DTensor w = of_w.defined() ? cast(of_w, dtype) : of_w;
   const auto mean_of = [last](const DTensor& t) { return mean(t, {last}, KeepDims::kYes); };
   const DTensor distance = sub(x, mean_of(x));
   const DTensor inverse = rsqrt(add(mean_of(square(distance)), state.eps));
@@ -125,10 +131,11 @@ std::vector<DTensor> gradients_of_ops(const State& state, const Wants& wants, co
   std::vector<DTensor> grads(3);
   if (wants.x) {
     const DTensor v = w.defined() ? mul(g, w) : g;
-    grads[0] = mul(sub(sub(v, mean_of(v)), mul(u, mean_of(mul(v, u)))), inverse);
+    const DTensor dx = mul(sub(sub(v, mean_of(v)), mul(u, mean_of(mul(v, u)))), inverse);
+    grads[0] = cast(dx, of_x.dtype());
   }
-  if (wants.w) grads[1] = sum_to(mul(g, u), w.shape());
-  if (wants.b) grads[2] = sum_to(g, w.shape());
+  if (wants.w) grads[1] = cast(sum_to(mul(g, u), w.shape()), dtypes.w);
+  if (wants.b) grads[2] = cast(sum_to(g, w.shape()), dtypes.b);
   return grads;
 }
 
@@ -144,7 +151,7 @@ BackwardFn backward_of(const std::shared_ptr<State>& state, std::span<const DTen
     std::vector<DTensor> grads(inputs);
     const DTensor weight = inputs > 1 ? w.value() : DTensor();
     if (grad_enabled()) {
-      grads = gradients_of_ops(*state, wants, g[0], x.value(), weight);
+      grads = gradients_of_ops(*state, wants, g[0], x.value(), weight, dtypes);
       grads.resize(inputs);
       return grads;
     }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dtensor/ops/binary.h"
+#include "dtensor/ops/cast.h"
 #include "dtensor/ops/cpu/half.h"
 #include "dtensor/ops/cpu/layer_norm.h"
 #include "dtensor/ops/cpu/norm.h"
@@ -98,19 +99,23 @@ std::vector<DTensor> both_gradients(const State& s, const DTensor& g, const DTen
 
 // Made of ops. With u = x / sqrt(mean(x^2) + eps) and v = g w:
 // dx = (v - u mean(v u)) / sqrt(mean(x^2) + eps), dw = sum(g u).
-std::vector<DTensor> gradients_of_ops(const State& s, Wants wants, const DTensor& g,
-                                      const DTensor& x, const DTensor& w) {
-  const int last = x.ndim() - 1;
-  ops::check_uncut("rms_norm", x, {last});
+std::vector<DTensor> gradients_of_ops(const State& s, Wants wants, const DTensor& of_y,
+                                      const DTensor& of_x, const DTensor& of_w) {
+  const int last = of_x.ndim() - 1;
+  ops::check_uncut("rms_norm", of_x, {last});
+  const DType dtype = ops::computed_together({of_x.dtype(), of_w.dtype()});
+  const DTensor g = cast(of_y, dtype);
+  const DTensor x = cast(of_x, dtype);
+  const DTensor w = cast(of_w, dtype);
   const auto mean_of = [last](const DTensor& t) { return mean(t, {last}, KeepDims::kYes); };
   const DTensor inverse = rsqrt(add(mean_of(square(x)), s.eps));
   const DTensor u = mul(x, inverse);
   std::vector<DTensor> grads(2);
   if (wants.dx) {
     const DTensor v = mul(g, w);
-    grads[0] = mul(sub(v, mul(u, mean_of(mul(v, u)))), inverse);
+    grads[0] = cast(mul(sub(v, mul(u, mean_of(mul(v, u)))), inverse), of_x.dtype());
   }
-  if (wants.dw) grads[1] = sum_to(mul(g, u), w.shape());
+  if (wants.dw) grads[1] = cast(sum_to(mul(g, u), w.shape()), of_w.dtype());
   return grads;
 }
 

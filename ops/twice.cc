@@ -1,5 +1,6 @@
 #include "dtensor/ops/twice.h"
 
+#include <algorithm>
 #include <string>
 
 #include "dtensor/base/error.h"
@@ -21,6 +22,11 @@ void check_uncut(std::string_view op, const DTensor& x, const std::vector<int>& 
                 std::to_string(d) + ", which is cut, " + to_string(x.spec()) +
                 ": its messages are not recorded; redistribute so that it is whole");
   }
+}
+
+DType computed_together(std::initializer_list<DType> dtypes) {
+  const bool has_f64 = std::ranges::find(dtypes, DType::kFloat64) != dtypes.end();
+  return has_f64 ? DType::kFloat64 : DType::kFloat32;
 }
 
 }  // namespace dtensor::ops

@@ -2,9 +2,11 @@
 
 #pragma once
 
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
+#include "dtensor/base/dtype.h"
 #include "dtensor/ops/reduction.h"
 #include "dtensor/tensor/dtensor.h"
 
@@ -16,5 +18,9 @@ DTensor spread_to(const Reduction& r, const DTensor& y, const DTensor& x);
 // Error naming the op where one of `dims` of x is cut: the backward of a communicating row is not
 // recorded.
 void check_uncut(std::string_view op, const DTensor& x, const std::vector<int>& dims);
+
+// In what a backward made of ops computes, so that its results are rounded once: f64 where one of
+// them is, else f32.
+DType computed_together(std::initializer_list<DType> dtypes);
 
 }  // namespace dtensor::ops

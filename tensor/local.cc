@@ -6,6 +6,7 @@
 
 #include "dtensor/base/error.h"
 #include "dtensor/tensor/agreed_shape.h"
+#include "dtensor/tensor/alias.h"
 #include "dtensor/tensor/autograd.h"
 #include "dtensor/tensor/backward.h"
 #include "dtensor/tensor/dtensor_impl.h"
@@ -86,6 +87,7 @@ DTensor local(const DTensor& t, const LocalOptions& options) {
   DTensor out(t.local_tensor());
   if (!t.mesh().defined()) return t;
   check_stated("local()", t, t.layout(), options);
+  internal::mark_alias(t, out);
   record("local", {&t, 1}, {&out, 1},
          [layout = t.layout(), mesh = t.mesh(), options](std::span<const DTensor> grads) {
            return std::vector<DTensor>{
@@ -104,6 +106,7 @@ DTensor from_local(const DTensor& piece, const DeviceMesh& mesh, const Layout& l
   const bool inside = mesh.coordinate().has_value();
   DTensor out =
       inside ? DTensor(piece.local_tensor(), layout, mesh) : DTensor(piece.dtype(), layout, mesh);
+  internal::mark_alias(piece, out);
   // Outside too: what is behind the piece may move between ranks in backward.
   record("from_local", {&piece, 1}, {&out, 1},
          [layout, options, shape = piece.shape()](std::span<const DTensor> grads) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "dtensor/base/error.h"
+#include "dtensor/tensor/alias.h"
 #include "dtensor/tensor/autograd.h"
 #include "dtensor/tensor/backward.h"
 #include "dtensor/tensor/dtensor_impl.h"
@@ -192,6 +193,7 @@ std::vector<DTensor> List::arrive(std::vector<Tensor> moved) {
     if (memory == Memory::kOwn) own_memory(moved[k], in.back());
     out.push_back(internal::placed(std::move(moved[k]), in.back().dtype(), routes[k].to, to));
     out.back().impl()->borrowed = memory == Memory::kBorrowed;
+    internal::mark_alias(in.back(), out.back());
   }
   const ScopedSlot<GradMode> mode(GradMode{records});
   record(asked.op, in, out,

@@ -123,6 +123,65 @@ TEST(Lora, MergedComputesTheSameAndIsNotTrained) {
   EXPECT_THROW(merge_adapters(plain), ArgumentError);
 }
 
+// A head that is tied to an embedding, or to another Linear: what is merged would change both.
+TEST(Lora, RefusesToMergeIntoATiedWeight) {
+  struct Tied : Module {
+    Tied() : table(5, 3), up(3, 3), head(3, 5) {
+      head.tie_weight(table.weight);
+      add_child("table", table);
+      add_child("up", up);
+      add_child("head", head);
+    }
+    std::string_view kind() const override { return "Tied"; }
+    DTensor forward(const Inputs& inputs) override { return head(up(table(inputs[0]))); }
+    Embedding table;
+    Linear up;
+    Linear head;
+  };
+  Tied net;
+  add_lora(net, {.rank = 1});
+  init_normal(net, 1, 0.5);
+  const testing::Values before = testing::parameter_values(net);
+  for (Module* m : {static_cast<Module*>(&net), static_cast<Module*>(&net.head)}) {
+    try {
+      merge_adapters(*m);
+      ADD_FAILURE() << "merged";
+    } catch (const ArgumentError& e) {
+      EXPECT_NE(std::string(e.what()).find("\"table.weight\" and \"head.weight\""),
+                std::string::npos)
+          << e.what();
+    }
+    EXPECT_FALSE(net.up.is_merged());
+  }
+  EXPECT_EQ(testing::parameter_values(net), before);
+  EXPECT_EQ(merge_adapters(net.up), 1);
+}
+
+// Stages of a pipeline lie on meshes of their own.
+TEST(Lora, MergesOnTwoMeshes) {
+  testing::run_ranks(3, [](comm::Comm& world) {
+    const DeviceMesh first(world, {{"x", 2}}, {0, 1});
+    const DeviceMesh second(world, {{"x", 1}}, {2});
+    Stack net(sizes());
+    add_lora(net, {.rank = 1, .scale = 2.0, .linears = {"up", "head"}});
+    for (const auto& [name, p] : net.named_parameters()) {
+      const double value = name.ends_with("lora_a") || name.ends_with("lora_b") ? 3.0 : 1.0;
+      p.value().replace(DTensor(Tensor::full(p.value().shape(), value)));
+    }
+    Module& head = net.head;
+    for (const auto& [name, m] : net.named_modules()) {
+      if (m->named_modules().size() == 1) replicate(*m, m == &head ? second : first);
+    }
+    EXPECT_EQ(merge_adapters(net), 3);
+    const DTensor& w = net.head.weight.value();
+    EXPECT_EQ(w.has_local(), world.rank() == 2);
+    if (w.has_local()) {
+      EXPECT_EQ(piece(w), std::vector<float>(static_cast<size_t>(w.numel()), 19));
+    }
+    EXPECT_EQ(unmerge_adapters(net), 3);
+  });
+}
+
 TEST(Lora, ChoosesByTheLastPartOfAName) {
   Stack net(sizes());
   EXPECT_EQ(add_lora(net, {.linears = {"up", "head"}}), 3);

@@ -35,6 +35,22 @@ TEST(BinaryCrossEntropy, IsThatOfTheProbabilities) {
       EXPECT_NEAR(whole(x.grad())[static_cast<size_t>(i)], (s - ts[i]) / 3, 1e-6);
     }
   });
+  // Of what is nearly sure little is left, and all of it.
+  for (const auto& [dtype, logit, rounding] :
+       {std::tuple{DType::kFloat32, 20.0, 1e-6}, {DType::kBFloat16, 8.0, 0x1p-8}}) {
+    for (const double sign : {1.0, -1.0}) {
+      DTensor sure(Tensor::full({1}, sign * logit, dtype));
+      sure.set_requires_grad(true);
+      const DTensor label(Tensor::full({1}, sign > 0 ? 1.0 : 0.0, dtype));
+      DTensor loss = binary_cross_entropy_with_logits(sure, label);
+      EXPECT_EQ(loss.dtype(), dtype);
+      const double want = std::log1p(std::exp(-logit));
+      EXPECT_NEAR(loss.item(), want, rounding * want);
+      loss.backward();
+      const double slope = -sign / (1 + std::exp(logit));
+      EXPECT_NEAR(sure.grad().item(), slope, rounding * std::fabs(slope));
+    }
+  }
   const DTensor far(floats({200, -200}, {2}));
   const DTensor none(floats({0, 1}, {2}));
   EXPECT_EQ(piece(binary_cross_entropy_with_logits(far, none, LossReduction::kNone)),

@@ -223,6 +223,24 @@ TEST(NllLoss, IsTheMeanOverTheTargetsThatCount) {
                 (std::vector<float>{-x[6], -x[10], 0, -x[22]}));
     }
   });
+  run_ranks(2, [](comm::Comm& comm) {
+    // No valid target: as cross_entropy.
+    const DeviceMesh mesh(comm, {{"dp", 2}});
+    const DTensor x = distribute(counted({2, 3}), mesh, {Shard(0)});
+    const DTensor y = distribute(ids({kIgnored, kIgnored}, {2}), mesh, {Shard(0)});
+    const DTensor loss = nll_loss(x, y, {.ignore_index = kIgnored});
+    EXPECT_EQ(loss.spec().placement(0), Partial());
+    EXPECT_TRUE(std::isnan(loss.item()));
+    // A rank outside the mesh has a handle.
+    const DeviceMesh first(comm, {{"dp", 1}}, {0});
+    const DTensor there = distribute(counted({2, 3}), first, {Shard(0)});
+    const DTensor classes = distribute(ids({1, kIgnored}, {2}), first, {Shard(0)});
+    const DTensor one = nll_loss(there, classes, {.ignore_index = kIgnored});
+    EXPECT_EQ(one.has_local(), comm.rank() == 0);
+    if (one.has_local()) {
+      EXPECT_EQ(one.item(), -1);
+    }
+  });
   EXPECT_THROW(nll_loss(DTensor(logits()), DTensor(targets())), ArgumentError);  // -100
   EXPECT_THROW(nll_loss(DTensor(logits()), DTensor(counted({4}))), ArgumentError);
   EXPECT_THROW(nll_loss(DTensor(logits()), DTensor(ids({1, 2, 3, 4}, {4, 1}))), ArgumentError);

@@ -203,6 +203,11 @@ TEST(Numbers, AreNotRoundedInSums) {
   EXPECT_THAT(value(sub(1.003, DTensor(minus))), ElementsAre(258));
   run_ranks(2, [&](comm::Comm& comm) {
     const DeviceMesh mesh(comm, {{"dp", 2}});
+    // Outside the mesh, too, the result has the dtype of x.
+    const DeviceMesh first(comm, {{"dp", 1}}, {0});
+    const DTensor there = distribute(x, first, {Replicate()});
+    EXPECT_EQ(sub(1.0, there).dtype(), DType::kBFloat16);
+    EXPECT_EQ(mul(sub(1.0, there), there).dtype(), DType::kBFloat16);
     // Beside a P(sum) it counts once.
     const DTensor y = cast(partial({{256}, {4}}, {1}, mesh), DType::kBFloat16);
     const DTensor up = add(y, 1.003);

@@ -275,6 +275,28 @@ TEST(InPlace, OfABaseMakesItsViewsUnusableWhereTheyWouldLoseTheGradient) {
   EXPECT_THAT(w.grad().local_tensor().to_vector<double>(), ElementsAre(0, 3));
 }
 
+// local and from_local are views, too.
+TEST(InPlace, OfWhatIsLocalOfATensorLosesNoGradient) {
+  run_ranks(2, [](comm::Comm& comm) {
+    const DeviceMesh mesh(comm, {{"d", 2}});
+    DTensor w(counted({2}));
+    w.set_requires_grad(true);
+    const DTensor x = distribute(counted({2}), mesh, {Replicate()});
+    const auto graph = HasSubstr("is a view of a tensor without graph");
+    EXPECT_THAT(error_of<ArgumentError>([&] { mul_(local(x), w); }), graph);
+    const DTensor own(counted({2}));
+    const DTensor whole = from_local(own, mesh, Layout::replicated(mesh.layout(), {2}));
+    EXPECT_THAT(error_of<ArgumentError>([&] { mul_(whole, replicate(w, mesh)); }), graph);
+    const DTensor seen = local(x);
+    mul_(x, replicate(w, mesh));
+    EXPECT_THAT(error_of<Error>([&] { sum(mul(seen, w)); }),
+                HasSubstr("a value that wants a gradient was written since"));
+    const DTensor part = redistribute(distribute(counted({2}), mesh, {Replicate()}), {Partial()});
+    EXPECT_THAT(placement_error([&] { zero_(local(part)); }), HasSubstr("placed otherwise"));
+    zero_(local(distribute(counted({2}), mesh, {Replicate()})));
+  });
+}
+
 // Backward from a view, or through one that was saved.
 TEST(InPlace, OfABaseIsSeenByBackwardFromItsViews) {
   DTensor x(Tensor::of<double>({2}, {1}));

@@ -124,6 +124,39 @@ TEST(SecondGradient, IsTheSlopeOfTheGradientOrAnErrorThatNamesTheOp) {
   for (const std::string& op : refused) EXPECT_EQ(checked.count(op), 0U) << op;
 }
 
+// Weights in f32 beside values in 16 bits: recorded gradients are what the others are, and f16 does
+// not overflow on the way.
+TEST(SecondGradient, OfNormsTakesWeightsInF32) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    for (const bool layer : {false, true}) {
+      std::vector<std::vector<float>> got[2];
+      for (const bool recorded : {false, true}) {
+        DTensor x(Tensor::of<double>({300, -200, 100, 50, 7, 9}, {2, 3}).to(dtype));
+        DTensor w(Tensor::of<float>({0.5, -2, 3}, {3}));
+        DTensor b(Tensor::of<float>({1, 2, 3}, {3}));
+        std::vector<DTensor> leaves = {x, w};
+        if (layer) leaves.push_back(b);
+        for (DTensor& t : leaves) t.set_requires_grad(true);
+        const DTensor y = layer ? layer_norm(x, w, b) : rms_norm(x, w, 1e-6);
+        sum(mul(cast(y, DType::kFloat32), DTensor(Tensor::of<float>({1, 2, 3, 4, 5, 6}, {2, 3}))))
+            .backward({.create_graph = recorded});
+        for (const DTensor& t : leaves) {
+          EXPECT_EQ(t.grad().dtype(), t.dtype());
+          got[recorded ? 1 : 0].push_back(
+              t.grad().local_tensor().to(DType::kFloat32).to_vector<float>());
+        }
+        if (recorded) sum(mul(leaves[1].grad(), 2.0)).backward();
+        for (DTensor& t : leaves) t.set_grad({});
+      }
+      for (size_t i = 0; i < got[0].size(); ++i) {
+        for (size_t k = 0; k < got[0][i].size(); ++k) {
+          EXPECT_NEAR(got[1][i][k], got[0][i][k], 0x1p-7 * (std::fabs(got[0][i][k]) + 0x1p-8));
+        }
+      }
+    }
+  }
+}
+
 // d/dx of (d/dx of sum (w x)^2) over a cut batch: P(sum) gradients are resolved on the way.
 TEST(SecondGradient, OnAMeshIsThatOfTheWhole) {
   run_ranks(2, [](comm::Comm& comm) {
