@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "dtensor/base/error.h"
+#include "dtensor/base/process.h"
 
 namespace dtensor {
 namespace {
@@ -30,7 +31,8 @@ std::string reason(int error) { return std::generic_category().message(error); }
 
 }  // namespace
 
-FileAllocator::FileAllocator(const std::string& directory) : directory_(directory) {
+FileAllocator::FileAllocator(const std::string& directory)
+    : process_(internal::process_id()), directory_(directory) {
   std::string path = directory + "/dtensor-slow-tier-XXXXXX";
   file_ = mkostemp(path.data(), O_CLOEXEC);
   if (file_ < 0) {
@@ -66,6 +68,11 @@ int64_t FileAllocator::take_range(int64_t bytes) {
 
 void* FileAllocator::allocate(int64_t bytes) {
   if (bytes < 0) throw ArgumentError("FileAllocator: " + std::to_string(bytes) + " bytes");
+  // Each would give the same ranges of the one file, to other tensors.
+  if (internal::process_id() != process_) {
+    throw Error("FileAllocator: this process was forked from the one whose file in \"" +
+                directory_ + "\" this is; make another FileAllocator here");
+  }
   const int64_t mapped = whole_pages(bytes);
   const std::lock_guard lock(mutex_);
   const int64_t offset = take_range(mapped);

@@ -1,7 +1,8 @@
 // FileAllocator: memory in a file: a slow tier that may be larger than the machine's memory. A
 // block is a range of the file, mapped; the kernel reads its pages when they are touched and writes
 // them back when it wants the memory for something else. The file is scratch: it has no name any
-// more once it is open, and its space goes with the allocator.
+// more once it is open, and its space goes with the allocator. A process that is forked shares the
+// blocks that are there, and gets no others: it makes an allocator of its own.
 
 #pragma once
 
@@ -22,7 +23,8 @@ class FileAllocator : public Allocator {
   FileAllocator(const FileAllocator&) = delete;
   FileAllocator& operator=(const FileAllocator&) = delete;
 
-  // Error naming the bytes where the file system is full, or the address space.
+  // Error naming the bytes where the file system is full, or the address space; Error in a process
+  // that was forked from the one that made it.
   void* allocate(int64_t bytes) override;
   void deallocate(void* data, int64_t bytes) noexcept override;
   AllocatorStats stats() const override;
@@ -43,6 +45,7 @@ class FileAllocator : public Allocator {
   std::map<const char*, Block>::const_iterator block_of(const void* data) const;
   int64_t take_range(int64_t bytes);  // its offset
 
+  const int64_t process_;  // that made it
   std::string directory_;
   int file_ = -1;
   mutable std::mutex mutex_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dtensor/base/error.h"
+#include "dtensor/tests/support/forked.h"
 
 namespace dtensor {
 namespace {
@@ -36,6 +37,25 @@ TEST(FileAllocator, GivesMemoryThatKeepsItsValuesWhenItIsLetGo) {
   EXPECT_EQ(memory.stats().peak_bytes, 0 + 1 + 4096 + 4097 + (1 << 20));
   memory.reset_peak();
   EXPECT_EQ(memory.stats().peak_bytes, 0);
+}
+
+TEST(FileAllocator, GivesNothingToAForkedProcess) {
+  FileAllocator memory(::testing::TempDir());
+  auto* block = static_cast<char*>(memory.allocate(4096));
+  block[7] = 3;
+  const int status = testing::status_of_fork([&] {
+    if (block[7] != 3) return 1;
+    memory.deallocate(block, 4096);
+    try {
+      memory.allocate(4096);
+    } catch (const Error&) {
+      return 0;
+    }
+    return 2;
+  });
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(block[7], 3);
+  memory.deallocate(block, 4096);
 }
 
 TEST(FileAllocator, HintsForOtherMemoryDoNothing) {
