@@ -11,6 +11,7 @@
 #include "dtensor/ops/lasting_rules.h"
 #include "dtensor/ops/view.h"
 #include "dtensor/tensor/convert.h"
+#include "dtensor/tensor/factory.h"
 
 namespace dtensor {
 namespace {
@@ -300,17 +301,17 @@ bool takes_parts(const NumberCall& c, DType dtype) {
 }
 
 // May the result be a number that x's dtype does not hold?
-void check_range(const NumberCall& c, const DTensor& x) {
+void check_result(const NumberCall& c, const DTensor& x) {
   const bool counts = c.op == BinaryOp::kRemainder ||
                       (c.op == BinaryOp::kMaximum && c.number > 0) ||
                       (c.op == BinaryOp::kMinimum && c.number < 0);
-  if (counts && ops::is_beyond(x, c.number)) ops::refuse_beyond(c.name, x, c.number);
+  if (counts) check_range(c.name, x.dtype(), c.number);
 }
 
 DTensor run_number(const NumberCall& c, const DTensor& x, CallSite site) {
   ops::check_number(c.name, x, c.number);
   cpu::check_dtype(c.op, x.dtype());
-  check_range(c, x);
+  check_result(c, x);
   const Rule rule = ops::pointwise_rule(c.name, x, takes_parts(c, x.dtype()));
   const ops::Kernel kernel = [c](const ops::KernelInfo&, ops::Pieces in) {
     return ops::Tensors{run_kernel(c, in[0])};

@@ -2,12 +2,10 @@
 
 #include <cmath>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 #include "dtensor/ops/cpu/binary.h"
 #include "dtensor/ops/dispatch.h"
-#include "dtensor/tensor/convert.h"
 
 namespace dtensor::ops {
 
@@ -53,22 +51,6 @@ void check_number(std::string_view op, const DTensor& a, double number) {
   if (number == std::floor(number) && number >= -0x1p63 && number < 0x1p63) return;
   throw ArgumentError(std::string(op) + ": " + std::to_string(number) + " and a tensor of " +
                       std::string(name_of(a.dtype())) + "; cast it first");
-}
-
-bool is_beyond(const DTensor& a, double number) {
-  return visit_dtype(a.dtype(), [&](auto type) {
-    using T = decltype(type);
-    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
-      return static_cast<double>(internal::convert<T>(number)) != number;
-    }
-    return false;
-  });
-}
-
-void refuse_beyond(std::string_view op, const DTensor& a, double number) {
-  throw ArgumentError(std::string(op) + ": " + std::to_string(number) +
-                      " is beyond what a tensor of " + std::string(name_of(a.dtype())) +
-                      " holds; cast it first");
 }
 
 DTensor scalar_like(std::string_view op, const DTensor& a, double number) {

@@ -24,10 +24,6 @@ std::string pointwise_letters(int operands, int ndim);
 
 // A number beside a: ArgumentError where a holds integers and the number is none of 64 bits.
 void check_number(std::string_view op, const DTensor& a, double number);
-// Is it an integer outside the range of a's dtype?
-bool is_beyond(const DTensor& a, double number);
-// ArgumentError, where a result would be that number, which a's dtype does not hold.
-[[noreturn]] void refuse_beyond(std::string_view op, const DTensor& a, double number);
 // As a scalar of a's dtype, on no mesh; integers wrap.
 DTensor scalar_like(std::string_view op, const DTensor& a, double number);
 

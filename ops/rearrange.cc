@@ -10,6 +10,7 @@
 #include "dtensor/ops/reduce.h"
 #include "dtensor/ops/slice.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/tensor/factory.h"
 #include "dtensor/tensor/kernels.h"
 
 namespace dtensor {
@@ -113,7 +114,7 @@ DTensor pad(const DTensor& a, int dim, const PadOptions& options, CallSite site)
   ops::check_same_dtype("pad", {a});
   const int d = normalize_dim(dim, a.ndim(), "pad");
   ops::check_number("pad", a, options.value);
-  if (ops::is_beyond(a, options.value)) ops::refuse_beyond("pad", a, options.value);
+  check_range("pad", a.dtype(), options.value);
   if (options.before < 0 || options.after < 0) {
     throw ArgumentError("pad: " + std::to_string(options.before) + " before and " +
                         std::to_string(options.after) + " after; use narrow() to take away");

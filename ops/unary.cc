@@ -9,6 +9,7 @@
 #include "dtensor/ops/cpu/unary.h"
 #include "dtensor/ops/dispatch.h"
 #include "dtensor/ops/lasting_rules.h"
+#include "dtensor/tensor/factory.h"
 
 namespace dtensor {
 namespace {
@@ -228,8 +229,8 @@ DTensor clamp(const DTensor& a, const ClampOptions& range, CallSite site) {
     throw ArgumentError("clamp: min is " + std::to_string(low) + ", max is " +
                         std::to_string(high));
   }
-  if (low > 0 && ops::is_beyond(a, low)) ops::refuse_beyond("clamp", a, low);
-  if (high < 0 && ops::is_beyond(a, high)) ops::refuse_beyond("clamp", a, high);
+  if (low > 0) check_range("clamp", a.dtype(), low);
+  if (high < 0) check_range("clamp", a.dtype(), high);
   return run(UnaryOp::kClamp, a, {low, high}, site);
 }
 

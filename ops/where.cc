@@ -7,6 +7,7 @@
 #include "dtensor/ops/cpu/binary.h"
 #include "dtensor/ops/dispatch.h"
 #include "dtensor/ops/view.h"
+#include "dtensor/tensor/factory.h"
 
 namespace dtensor {
 
@@ -40,7 +41,7 @@ namespace {
 
 DTensor number_beside(const DTensor& a, double number) {
   ops::check_number("where", a, number);
-  if (ops::is_beyond(a, number)) ops::refuse_beyond("where", a, number);
+  check_range("where", a.dtype(), number);
   return ops::scalar_like("where", a, number);
 }
 

@@ -160,7 +160,7 @@ void check_range(std::string_view op, DType dtype, double value) {
   if (fits) return;
   throw ArgumentError(std::string(op) + ": " + std::to_string(value) +
                       " is beyond what a tensor of " + std::string(name_of(dtype)) +
-                      " holds; give another dtype");
+                      " holds; use another dtype");
 }
 
 void fill_value(const DTensor& t, double value) {
