@@ -29,9 +29,8 @@ Lane::~Lane() { close(); }
 void Lane::check_process() const {
   if (is_of_this_process()) return;
   throw Error(
-      fmt::format("Comm \"{}\" is of process {}; this one was forked from it and is no rank. Make "
-                  "Comms after a "
-                  "fork, or start programs instead",
+      fmt::format("Comm \"{}\" is of process {}; this one was forked from it and is no rank. "
+                  "Make Comms after a fork, or start programs instead",
                   name_, process_));
 }
 
